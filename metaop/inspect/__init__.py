@@ -1,4 +1,4 @@
-"""Looking inside: pending graphs, kernels and their code, profiles, and what this machine has."""
+"""Introspection: pending graphs, kernels and their code, profiles, and this machine."""
 
 from metaop.inspect.by_line import LineTime, Place
 from metaop.inspect.examination import Examination, doctor

@@ -1,4 +1,4 @@
-"""The time of a program by source line: kernels, compiling, and the host's part."""
+"""Time by source line: kernels, compilation, and host overhead."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from metaop.codegen.estimate import arithmetic
 from metaop.unified_graph.composite import Signature
 from metaop.unified_graph.cut import Subgraph
 
-# Represents the source line if no operator has noted one.
+# Stands for the source line of operators that recorded none.
 _UNKNOWN = "unknown"
 COMPILING = "compiling"
 HOST = "starting programs"
 
 
 class Place(NamedTuple):
-    """A line of the user's program: its file, the function that it is in, and its number.
+    """A line of the user's program: its file, the enclosing function, and its number.
 
     >>> metaop.inspect.Place("train.py", "step", 7).line
     7
@@ -33,9 +33,9 @@ class Place(NamedTuple):
 
 
 class LineTime(NamedTuple):
-    """What ran for a line, in nanoseconds, and its share of the whole time.
+    """The time spent for a line, in nanoseconds, and its share of the total.
 
-    `kernels` has the time of each kernel by name, `operators` how often each was computed.
+    `kernels` maps kernel names to times, `operators` maps operators to how often each ran.
 
     >>> metaop.inspect.LineTime._fields
     ('place', 'share', 'kernels', 'compiling', 'host', 'operators')
@@ -54,7 +54,7 @@ class LineTime(NamedTuple):
 
 
 def place_of(location: tuple[CodeType, int] | None) -> Place:
-    """The place of a recorded location."""
+    """The `Place` of a recorded location."""
     if location is None:
         return Place(_UNKNOWN, _UNKNOWN, 0)
     code, line = location
@@ -62,7 +62,7 @@ def place_of(location: tuple[CodeType, int] | None) -> Place:
 
 
 class Ledger:
-    """Adds up times by line; time shared by several lines is divided among them."""
+    """Accumulates times by line; time shared by several lines is divided among them."""
 
     def __init__(self) -> None:
         self.spent: dict[Place, Counter[tuple[str, str]]] = {}
@@ -75,7 +75,7 @@ class Ledger:
             self.spent.setdefault(place, Counter())[kind, name] += share * nanoseconds  # type: ignore
 
     def shares(self, subgraph: Subgraph) -> dict[Place, float]:
-        """How much of the work of a subgraph each line caused, by the estimate of operators."""
+        """The share of a subgraph's work that each line caused, by estimated operator cost."""
         found: Counter[Place] = Counter()
         for call in subgraph.order:
             if call.signature is not None:
@@ -109,7 +109,7 @@ class Ledger:
         return sorted(found, key=lambda line: -line.nanoseconds)
 
     def _weight(self, signature: Signature) -> float:
-        """Operations, and the elements that are read and written; never zero."""
+        """Operations plus elements read and written; never zero."""
         weight = self._weights.get(signature)
         if weight is None:
             outputs = signature.outputs[: signature.result_count]
@@ -119,9 +119,9 @@ class Ledger:
 
 
 def as_text(lines: Sequence[LineTime], whole: float) -> str:
-    """A table: milliseconds, share, of which kernels, compiling, starting programs; place.
+    """A table: milliseconds, share, the parts for kernels, compilation and host; the line.
 
-    Below each line its operators and its kernels. The last row is Python between programs.
+    Operators and kernels follow below each line. The last row is Python between programs.
     """
     rows = [
         f"{'ms':>10}  {'share':>6}  {'kernels':>10}  {'compiling':>10}  {'host':>10}  line",

@@ -1,4 +1,4 @@
-"""Diagrams of boxes, which may have diagrams inside, and edges between them, drawn as SVG."""
+"""Diagrams of boxes, which may be nested, and edges between them, drawn as SVG."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from html import escape
 
 from metaop.inspect.layered import Edge, Layout, Point, depths, layered
 
-# Pixels: a character of the text (wide enough for the usual fonts), a line, and around the text.
+# Pixels: a character (wide enough for common fonts), a line, and the margin around the text.
 _CHARACTER, _LINE, _MARGIN = 6.9, 14.0, 7.0
-# An edge that passes more layers ends at a small box that names where it comes from.
+# An edge that spans more layers ends at a small box that names its source.
 _LONGEST = 6
 _AGAIN = "again"
-# Borders and fills by what a box is, for light and for dark pages.
+# Border and fill colours by kind of box, for light and dark pages.
 _COLOURS = {
     "input": (("#57606a", "#f2f4f6"), ("#8c959f", "#262b31")),
     "reindex": (("#1f5fa8", "#e3effc"), ("#7cb8ff", "#142b45")),
@@ -27,7 +27,7 @@ _COLOURS = {
 
 @dataclass
 class Box:
-    """A box: its name in its diagram, its `kind` (a row of the colours), lines and tooltip."""
+    """A box: its name in the diagram, its `kind` (a key of the colours), lines and tooltip."""
 
     name: str
     kind: str
@@ -39,7 +39,7 @@ class Box:
 
 @dataclass
 class Diagram:
-    """Boxes by their names, and edges between names; they close no cycle."""
+    """Boxes by name, and edges between names, without cycles."""
 
     boxes: dict[str, Box] = field(default_factory=dict)
     edges: dict[tuple[str, str], None] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class Diagram:
 
 
 def svg(diagram: Diagram) -> str:
-    """The diagram as an SVG document: light, or dark where the reader prefers that."""
+    """The diagram as an SVG document: light or dark, as the reader prefers."""
     legend = [kind for kind in _COLOURS if kind in _kinds(diagram)]
     placed = _Placed(diagram)
     row, side = 2 * _LINE, 12.0
@@ -77,7 +77,7 @@ def svg(diagram: Diagram) -> str:
 
 
 class _Placed:
-    """A diagram with a place for each box and edge, relative to its upper left corner."""
+    """A diagram with positions for boxes and edges, relative to its upper left corner."""
 
     def __init__(self, diagram: Diagram) -> None:
         self.boxes, self.edges, layers = _without_long_edges(diagram)
@@ -104,7 +104,7 @@ class _Placed:
 
 
 def _without_long_edges(diagram: Diagram) -> tuple[list[Box], list[Edge], list[int]]:
-    """Boxes, edges and layers, with small boxes near the ends of edges that pass many layers."""
+    """Boxes, edges and layers, with small boxes near the ends of edges that span many layers."""
     boxes = list(diagram.boxes.values())
     numbers = {name: number for number, name in enumerate(diagram.boxes)}
     edges = [(numbers[source], numbers[target]) for source, target in diagram.edges]
@@ -135,7 +135,7 @@ def _size(box: Box, inner: _Placed | None) -> Point:
 
 
 def _drawn_box(box: Box, x: float, y: float, size: Point) -> Iterator[str]:
-    """A box and its text; the element is left open for what is inside of it."""
+    """A box and its text; the element stays open for nested boxes."""
     result = " result" if box.is_result else ""
     yield f'<g class="{box.kind}{result}" data-name="{escape(box.name)}">'
     yield f"<title>{escape(_plain(box.title))}</title>"
@@ -165,7 +165,7 @@ def _joined(*numbers: float) -> str:
 
 
 def _short(number: float) -> str:
-    """A number of pixels to one place, without a zero at its end."""
+    """A number of pixels to one decimal place, without a trailing zero."""
     return f"{number:.1f}".removesuffix(".0")
 
 
@@ -177,14 +177,14 @@ def _kinds(diagram: Diagram) -> set[str]:
 
 
 def _plain(text: str) -> str:
-    """Text without the control characters that XML does not have."""
+    """Text without the control characters that XML forbids."""
     return "".join(
         c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text
     )
 
 
 def _style(kinds: Sequence[str]) -> str:
-    """Rules for the classes; all begin with that of the picture, for pages with other content."""
+    """CSS rules, all scoped to the class of the picture."""
     themes = []
     for theme, (page, text, edge) in enumerate(
         (("#ffffff", "#24292f", "#8c959f"), ("#0d1117", "#e6edf3", "#6e7681"))

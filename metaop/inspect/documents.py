@@ -1,4 +1,4 @@
-"""The documents that are made from tables: settings and operators.
+"""Documents generated from tables: settings and operators.
 
 `./test tests/repository --update-golden` writes them to docs/; a test compares.
 """
@@ -36,12 +36,12 @@ def settings_document() -> str:
 
 
 def operators_document() -> str:
-    """docs/operators.md: the scalar functions and the operators composed of the families."""
+    """docs/operators.md: the scalar functions, and the operators composed from the families."""
     parts = [
         f"{_GENERATED}# Operators\n",
         "## Scalar functions\n",
         "The rows of the elementwise table. Everything else that metaop knows about a function "
-        "(reference, gradient, code) stands in its row in `metaop/elementwise/tables/`.\n",
+        "(reference, gradient, code) is in its row in `metaop/elementwise/tables/`.\n",
         _table(("function", "operands", "kinds", "gradient"), list(_function_rows())),
     ]
     for title, module in _operator_modules():

@@ -1,4 +1,4 @@
-"""The doctor: watches a program run and tells what is slow in it, and on this machine."""
+"""The doctor: watches a program run and finds what is slow in it, and on this machine."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from metaop.tensor.core import Tensor
 from metaop.unified_graph.cut import Key, Subgraph
 from metaop.unified_graph.recording import Call
 
-# Gradients are searched after this many programs have computed some, because it takes a while.
+# Searching for gradients is slow, so it happens only after this many programs computed some.
 _LOOKS = (1, 10, 100)
 _FEW_ELEMENTS = 16
 
 
 class Examination(Profile):
-    """A profile of a `with metaop.inspect.doctor():` block that also tells what is slow.
+    """A profile of a `with metaop.inspect.doctor():` block that also finds what is slow.
 
-    `findings()` has what was found on the machine and in the block, each with its evidence and what
-    to do; `report()` is that as text. Without a block there is only the machine. `lines()`,
+    `findings()` lists findings about the machine and the block, each with evidence and a fix;
+    `report()` formats them as text. Without a block it covers only the machine. `lines()`,
     `flame(path)` and `table()` are those of any profile.
 
     >>> with metaop.inspect.doctor() as examination:
@@ -51,7 +51,7 @@ class Examination(Profile):
         self._compilations: list[Compilation] = []
         self._cuts: Counter[Place] = Counter()
         self._early_reads: Counter[Place] = Counter()
-        # Values that gradients may read, by the line that had them computed.
+        # Values that gradients may read, by the line that computed them.
         self._forward: WeakKeyDictionary[Call, Place] = WeakKeyDictionary()
         self._element_reads: Counter[Place] = Counter()
         self._unrolled: Counter[Place] = Counter()
@@ -66,7 +66,7 @@ class Examination(Profile):
         self._peak = 0
 
     def __enter__(self) -> Examination:
-        executor.realize()  # what was recorded before does not belong to the block
+        executor.realize()  # work recorded earlier does not belong to the block
         super().__enter__()
         self._old = {id(one): one.grad._call for one in _with_gradient(gc.get_objects())}
         loader.watchers.append(self._waited)
@@ -136,9 +136,9 @@ class Examination(Profile):
         self._workers.add(workers)
 
     def _note_early_reads(self, subgraph: Subgraph, place: Place) -> None:
-        """Counts the lines that cut a forward pass from the backward pass that now runs."""
+        """Counts the lines whose read separated a forward pass from the current backward pass."""
         if _has_gradients(subgraph):
-            # Each value counts once; a weight that is never trained is not a value of a step.
+            # Each value counts once; a weight that is never trained does not count.
             read = {self._forward.pop(leaf) for leaf in subgraph.leaves if leaf in self._forward}
             self._early_reads.update(read)
         elif subgraph.read_later or any(call.requires_grad for call in subgraph.outputs):
@@ -148,7 +148,7 @@ class Examination(Profile):
         self._with_gradients += 1
         if self._with_gradients not in _LOOKS:
             return
-        # The kind of an object is found without running code of the object.
+        # Determine the type of an object without running its code.
         objects = gc.get_objects()
         optimizers = [one for one in objects if issubclass(type(one), Optimizer)]
         used = {
@@ -166,7 +166,7 @@ class Examination(Profile):
             self._unused = sum(_nbytes(one) for one in new if id(one) not in used)
 
     def _pause(self, begin: int) -> None:
-        """Excludes from the profile what the doctor itself has done since a moment."""
+        """Excludes the doctor's own work since `begin` from the profile."""
         passed = time.monotonic_ns() - begin
         self._inside.append((begin, passed))
         self._begin += passed
@@ -174,7 +174,7 @@ class Examination(Profile):
     # --- afterwards -------------------------------------------------------------------------------
 
     def facts(self) -> ProgramFacts:
-        """The facts that were observed in the block."""
+        """The facts observed in the block."""
         kernels = [
             KernelTime(work, len(times), min(times) / 1e9, self._place_of_kernel(work.name))
             for work, times in self._times.items()
@@ -197,16 +197,16 @@ class Examination(Profile):
         )
 
     def findings(self) -> list[Finding]:
-        """What is slow on this machine, and in the block if there was one."""
+        """The findings about this machine, and about the block if there was one."""
         found = findings_of(machine_checks.CHECKS, machine_checks.facts())
         return found + (self.program_findings() if self._begin else [])
 
     def program_findings(self) -> list[Finding]:
-        """What is slow in the block."""
+        """The findings about the block."""
         return findings_of(program_checks.CHECKS, self.facts())
 
     def report(self) -> str:
-        """The findings as text, after what metaop can use here."""
+        """The findings as text, after the tools that metaop found."""
         rows = [f"  {name}: {version}" for name, version in machine_checks.tools()]
         machine = findings_of(machine_checks.CHECKS, machine_checks.facts())
         text = "\n".join(["tools", *rows]) + "\n" + as_text("this machine", machine)
@@ -216,12 +216,12 @@ class Examination(Profile):
         return text + as_text(f"the program ({self.nanoseconds / 1e9:.2f} s)", own)
 
     def _place_of_kernel(self, name: str) -> Place:
-        """The line to which most of a kernel's time is charged."""
+        """The line that is charged most of a kernel's time."""
         return max(self.by_line(), key=lambda line: line.kernels.get(name, 0.0)).place
 
 
 def doctor() -> Examination:
-    """Tells what is slow here and what to set; as a context manager, what is slow in its block.
+    """Finds what is slow on this machine; as a context manager, also what is slow in its block.
 
     Print `report()` of the result.
 
@@ -234,7 +234,7 @@ def doctor() -> Examination:
 
 
 def _work_of(subgraph: Subgraph) -> tuple[KernelWork, ...]:
-    """The estimated work of a program's kernels on this processor; nothing for other programs."""
+    """The estimated work of a program's kernels on this processor; empty for other programs."""
     device = subgraph.outputs[0].type.device
     is_shown = settings.get("METAOP_DUMP") or settings.get("METAOP_EXPLAIN")
     if device.placement is not None or backend_of(device) != "llvm" or is_shown:
@@ -248,7 +248,7 @@ def _has_gradients(subgraph: Subgraph) -> bool:
 
 
 def _with_gradient(objects: list[Any]) -> list[Any]:
-    """The leaves among objects that have a gradient."""
+    """The leaf tensors among objects that have a gradient."""
     tensors = [one for one in objects if issubclass(type(one), Tensor)]
     return [one for one in tensors if one.requires_grad and one.is_leaf and one.grad is not None]
 

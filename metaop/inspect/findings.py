@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 class Check(NamedTuple):
     """A row of a table of checks.
 
-    `test` gives the evidence by name, once for each thing it finds; `text` says what was found and
-    `fix` what to do, both filled in with the evidence.
+    `test` yields evidence by name, once per finding; `text` describes the finding and `fix` says
+    what to do, both formatted with the evidence.
     """
 
     name: str
@@ -20,7 +20,7 @@ class Check(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """Something that costs time or memory: its name, the evidence as text, and what to do.
+    """Something that costs time or memory: its name, the evidence as text, and a fix.
 
     >>> metaop.inspect.Finding("threads", "1 of 2 cores works", "set METAOP_NUM_THREADS=2").fix
     'set METAOP_NUM_THREADS=2'
@@ -41,7 +41,7 @@ def findings_of(checks: Sequence[Check], facts: Any) -> list[Finding]:
 
 
 def as_text(title: str, findings: Sequence[Finding]) -> str:
-    """The findings with what to do about each; "nothing found" where there are none."""
+    """The findings with their fixes; "nothing found" if there are none."""
     lines = [title]
     for finding in findings:
         lines += [f"  {finding.name}: {finding.text}", f"      {finding.fix}"]

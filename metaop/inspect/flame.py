@@ -1,4 +1,4 @@
-"""A flame view as SVG: the time of lines, and of what ran for them, as widths."""
+"""A flame view as SVG: widths are the times of lines and of their kernels."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from xml.sax.saxutils import escape
 from metaop.inspect.by_line import COMPILING, HOST, LineTime
 
 _WIDTH, _ROW, _LETTER = 1200.0, 20, 6.6
-# The whole, file, function, line, and what ran for it.
+# The whole, file, function, line, and its kernels.
 _LEVELS = 5
-# Characters that no XML document may contain.
+# Characters that are invalid in XML.
 _ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _STYLE = """
 text { fill: #111; font: 11px monospace; pointer-events: none }
@@ -31,7 +31,7 @@ svg { background: #181818 } text { fill: #f4f4f4 } rect { stroke: #181818 }
 
 @dataclass
 class _Bar:
-    """An interval of time: its name, its kind (a colour) and its parts."""
+    """A span of time: its name, its kind (a colour) and its parts."""
 
     name: str
     kind: str
@@ -45,8 +45,8 @@ class _Bar:
 def flame(lines: Sequence[LineTime], whole: float) -> str:
     """The text of an SVG: files, functions, lines, and kernels, each below its parent.
 
-    `whole` is the time that the full width represents, in nanoseconds; free space on the right is
-    Python between programs. Every bar has its name, time and share as a tooltip.
+    `whole` is the time of the full width, in nanoseconds; empty space on the right is Python
+    between programs. The tooltip of a bar has its name, time and share.
     """
     root = _Bar("whole time", "whole", whole)
     for line in lines:
@@ -68,7 +68,7 @@ def flame(lines: Sequence[LineTime], whole: float) -> str:
 
 
 def _drawn(bar: _Bar, left: float, right: float, level: int, whole: float) -> Iterator[str]:
-    """The bar between two places, and its parts below it, the longest first."""
+    """The bar between two positions, and its parts below it, the longest first."""
     a, b = round(left, 2), round(right, 2)
     if b <= a:
         return

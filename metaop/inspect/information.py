@@ -1,4 +1,4 @@
-"""Describes this installation, and checks that it computes correctly."""
+"""Describes this installation, and tests that it computes correctly."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def info() -> str:
     sections = {
         "versions": _versions(),
         "processor": _processor(),
-        "processor as schedules take it": describe(),
+        "processor as seen by schedules": describe(),
         "settings": _settings(),
-        "cache of kernels": _cache(),
+        "kernel cache": _cache(),
     }
     lines = []
     for title, rows in sections.items():
@@ -69,7 +69,7 @@ def _processor() -> list[tuple[str, str]]:
         ("processor", target.cpu),
         ("features", " ".join(name for name in features if target.has(name)) or "baseline"),
         ("vectors", f"{target.vector_bytes} bytes"),
-        ("products of bfloat16", "in pairs" if target.has_bfloat16_pairs else "as float32"),
+        ("bfloat16 products", "in pairs" if target.has_bfloat16_pairs else "as float32"),
         ("matrix registers", f"{'used' if matrices.usable else 'not used'}: {matrices.reason}"),
         ("cores", str(os.cpu_count())),
         ("threads", str(runtime().get_num_threads())),
@@ -99,7 +99,7 @@ def _cache() -> list[tuple[str, str]]:
 def self_test() -> str:
     """Compares a few computations, forward and backward, with NumPy.
 
-    Returns a line for each with its time, starting with "ok" or "WRONG".
+    Returns a line per computation with its time, starting with "ok" or "WRONG".
 
     >>> "WRONG" in metaop.inspect.self_test()
     False
@@ -139,7 +139,7 @@ def _check_matmul() -> tuple[np.ndarray, np.ndarray]:
 
 
 def _check_bfloat16() -> tuple[np.ndarray, np.ndarray]:
-    """Sums of few ones are exact."""
+    """Sums of a few ones, which are exact."""
     import metaop
 
     values = np.random.default_rng(0).integers(-1, 2, (70, 100)).astype(np.float32)

@@ -1,8 +1,8 @@
 """Layered graph drawing: places boxes in layers so that every edge leads down and crosses no box.
 
 A box is below everything that it depends on (longest paths); within a layer, boxes are ordered
-by the mean position of their neighbours. An edge that passes through a layer has its own position
-there, so that it runs between boxes; between two layers there are only edges.
+by the mean position of their neighbours. An edge that crosses a layer has its own position there,
+so that it runs between boxes; between two layers there are only edges.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 Point = tuple[float, float]
 Edge = tuple[int, int]
 
-# Pixels between neighbours of a layer, between layers at least and at most, and for an edge.
+# Pixels between neighbours in a layer, between layers (minimum and maximum), and for an edge.
 _APART, _GAP, _LARGEST_GAP, _LANE = 14.0, 26.0, 80.0, 4.0
 _SWEEPS = 6
 
@@ -23,7 +23,7 @@ class Layout(NamedTuple):
     """The size of a picture, the upper left corner of each box, and the corners of each edge.
 
     An edge goes straight down from its first corner to the second, in a curve to the third,
-    straight down to the fourth, and so on; the last corner is where it ends.
+    straight down to the fourth, and so on; it ends at the last corner.
     """
 
     width: float
@@ -33,9 +33,9 @@ class Layout(NamedTuple):
 
 
 def depths(count: int, edges: Sequence[Edge]) -> list[int]:
-    """The layer of each box: below everything that leads to it; edges form no cycle.
+    """The layer of each box: below all its predecessors; the graph must be acyclic.
 
-    If that lengthens no more edges than it shortens, a box is directly above what it leads to.
+    A box moves down to just above its successors if that lengthens no more edges than it shortens.
     """
     found = [0] * count
     above = _neighbours(count, edges, 1)
@@ -94,16 +94,16 @@ def layered(sizes: Sequence[Point], edges: Sequence[Edge], layers: Sequence[int]
 
 
 def _in_pairs(route: list[Point]) -> list[Point]:
-    """A route whose straight parts through layers have two ends, without a redundant third."""
+    """A route with exactly two corners per straight part through a layer."""
     found = route[:2]
     for position in range(2, len(route) - 1, 3):
-        # Arrives at the top of a layer, and goes on from there to the bottom of it.
+        # Enter at the top of the layer, and continue to its bottom.
         found += [route[position], route[position + 2]]
     return [*found, route[-1]]
 
 
 def _neighbours(count: int, edges: Sequence[Edge], end: int) -> list[list[int]]:
-    """For each box, the other ends of the edges of which it is the first (0) or second end (1)."""
+    """For each box, the opposite ends of the edges whose first (0) or second (1) end it is."""
     found: list[list[int]] = [[] for _ in range(count)]
     for edge in edges:
         found[edge[end]].append(edge[1 - end])
@@ -111,7 +111,7 @@ def _neighbours(count: int, edges: Sequence[Edge], end: int) -> list[list[int]]:
 
 
 def _order(rows: list[list[int]], above: list[list[int]], below: list[list[int]]) -> None:
-    """Sorts each layer by the mean place of the neighbours in the one before, down and up again."""
+    """Sorts each layer by the mean position of its neighbours, sweeping down and up again."""
     place: dict[int, float] = {}
 
     def note(row: list[int]) -> None:
@@ -139,7 +139,7 @@ def _middles(
     widths: Sequence[float],
     boxes: int,
 ) -> list[float]:
-    """The middle of each item: near its neighbours, but in order and separated in its layer."""
+    """The centre of each item: near its neighbours, but ordered and separated in its layer."""
     found = [0.0] * len(widths)
     for sweep in range(_SWEEPS + 1):
         for row in rows if sweep % 2 == 0 else reversed(rows):
@@ -153,7 +153,7 @@ def _middles(
                 sum(found[one] for one in ones) / len(ones) if ones else found[item]
                 for item, ones in zip(row, near)
             ]
-            # Long edges are straight where they can be.
+            # Keep long edges straight where possible.
             weights = [1.0 if item < boxes else 4.0 for item in row]
             for item, middle in zip(row, _apart(wanted, weights, [widths[one] for one in row])):
                 found[item] = middle
@@ -168,7 +168,7 @@ def _apart(
     for k, width in enumerate(widths):
         position += (widths[k - 1] + width) / 2 + _APART if k else 0.0
         shifts.append(position)
-    # Without their shifts, places only have to increase: neighbours that do not are pooled.
+    # Without their shifts, positions need only increase: neighbours that do not are pooled.
     pools: list[tuple[float, float, int]] = []
     for place, weight, shift in zip(wanted, weights, shifts):
         mean, mass, members = place - shift, weight, 1
@@ -184,7 +184,7 @@ def _apart(
 def _ports(
     steps: Sequence[Edge], middles: Sequence[float], widths: Sequence[float]
 ) -> tuple[dict[Edge, float], dict[Edge, float]]:
-    """Where each step leaves its upper end and reaches its lower one: side by side, in order."""
+    """Where each step leaves its upper and enters its lower end: side by side, in order."""
     leaving: dict[int, list[Edge]] = {}
     arriving: dict[int, list[Edge]] = {}
     for step in steps:

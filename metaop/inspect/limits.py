@@ -1,4 +1,4 @@
-"""How fast this machine moves memory and computes, measured by generated code."""
+"""The memory bandwidth and arithmetic rate of this machine, measured by generated code."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _ELEMENTS, _SIDE, _ROUNDS = 1 << 23, 1024, 3
 
 
 class Limits(NamedTuple):
-    """Bytes and operations in a second."""
+    """Bytes and operations per second."""
 
     bandwidth: float
     arithmetic: float
 
     def seconds(self, nbytes: int, operations: int) -> float:
-        """The least time for so much: moving and computing overlap."""
+        """The minimum time for this much work; memory traffic and arithmetic overlap."""
         return max(nbytes / self.bandwidth, operations / self.arithmetic)
 
 
 def limits() -> Limits:
-    """The rates of a pass over 32 MiB and of a large matrix product, the best of three."""
+    """The rates of a pass over 32 MiB and of a large matrix product, best of three."""
     vector, matrix = metaop.rand(_ELEMENTS), metaop.rand(_SIDE, _SIDE)
     vector.numpy(), matrix.numpy()
     nbytes, _, passing = _best(lambda: vector + 1)
@@ -37,7 +37,7 @@ def limits() -> Limits:
 
 
 def _best(function: Callable[[], Tensor]) -> tuple[int, int, float]:
-    """Bytes, operations and the least seconds of the kernels of a function."""
+    """Bytes, operations and the minimum seconds of a function's kernels."""
     pending = pending_subgraph([function().call])
     work = program_work(schedule(*pending.expand(), host_machine())).kernels
     times = []

@@ -1,4 +1,4 @@
-"""Properties of the machine, the installation and the settings that make every program slow."""
+"""Checks of the machine, the installation and the settings that slow every program down."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ _TOOLS = {
     "NCCL": ("nvidia-nccl-cu13", "nvidia-nccl-cu12"),
     "mpi4py": ("mpi4py",),
 }
-# Freed memory below this amount is soon returned to the system and requested again.
+# With a smaller cache, freed memory is soon returned to the system and requested again.
 _LEAST_MEMORY_CACHE = 64 << 20
 
-# Settings for finding faults: their effect on a program, by the value that causes it.
+# Debugging settings that cost time: variable, value, and effect on a program.
 _COSTLY = (
     ("METAOP_BACKEND", "reference", "runs everything with NumPy"),
-    ("METAOP_VERIFY", True, "checks every kernel that is compiled"),
-    ("METAOP_POISON", True, "writes all memory once more before it is used"),
-    ("METAOP_EXPLAIN", True, "compiles programs anew that are kept on disk"),
-    ("METAOP_PORTABLE", True, "waits and loads code in slower ways"),
+    ("METAOP_VERIFY", True, "checks every compiled kernel"),
+    ("METAOP_POISON", True, "fills all memory before use"),
+    ("METAOP_EXPLAIN", True, "recompiles programs that are on disk"),
+    ("METAOP_PORTABLE", True, "uses slower ways to wait and to load code"),
     ("METAOP_SIZES", "exact", "compiles a program for every size"),
     ("METAOP_COMPILE_PROCESSES", 0, "compiles in one process"),
-    ("METAOP_WINOGRAD", False, "takes more products for convolutions"),
-    ("METAOP_TUNE", "off", "forgets what was tuned"),
+    ("METAOP_WINOGRAD", False, "needs more products for convolutions"),
+    ("METAOP_TUNE", "off", "ignores tuned schedules"),
 )
 
 
 class MachineFacts(NamedTuple):
     """The facts that the checks use: widths and sizes in bytes; `cores` available to the process.
 
-    `cached_bytes` is the size of the cache on disk; `bytecode` says why none can be kept, or is
+    `cached_bytes` is the size of the disk cache; `bytecode` says why no bytecode is cached, or is
     empty; `values` has the settings, `environment` the variables of the process.
     """
 
@@ -85,7 +85,7 @@ def facts() -> MachineFacts:
 
 
 def tools() -> list[tuple[str, str]]:
-    """What metaop can use, with its version; "not found" if it is missing."""
+    """Optional tools and their versions; "not found" if missing."""
     rows = [(name, _version(packages)) for name, packages in _TOOLS.items()]
     if dict(rows)["NVRTC"] == _MISSING and nvrtc.is_available():
         found = ".".join(map(str, nvrtc.version()))
@@ -106,13 +106,13 @@ def _version(packages: Iterable[str]) -> str:
 
 
 def _cores() -> float:
-    """The cores of this process; a container's share of time may be less than its cores."""
+    """The cores of this process; a container's CPU quota may be less than its cores."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return min(float(cores or 1), _quota(_CGROUP))
 
 
 def _quota(folder: Path) -> float:
-    """The processor time that Linux allows in a second, from either version of its groups."""
+    """The CPU seconds per second that Linux allows, from either version of cgroups."""
     try:
         if (folder / "cpu.max").exists():
             quota, period = (folder / "cpu.max").read_text().split()
@@ -131,12 +131,12 @@ def _is_writable(folder: Path) -> bool:
 
 
 def _bytecode() -> str:
-    """Why Python compiles this package again in every process; empty if it does not."""
+    """Why Python recompiles this package in every process; empty if it does not."""
     source = metaop.__file__
     try:
         kept = Path(importlib.util.cache_from_source(source))
     except NotImplementedError:
-        return "this Python keeps none"
+        return "this Python caches no bytecode"
     if kept.exists():
         return ""
     if sys.dont_write_bytecode:
@@ -198,7 +198,7 @@ def _costly_settings(facts: MachineFacts) -> Iterable[Mapping[str, Any]]:
         if facts.values[name] == value:
             yield {"name": name, "text": facts.environment.get(name, value), "what": what}
     if facts.values["METAOP_DUMP"]:
-        what = "compiles programs anew, and writes every stage of them"
+        what = "recompiles programs, and writes all their stages"
         yield {"name": "METAOP_DUMP", "text": facts.values["METAOP_DUMP"], "what": what}
 
 
@@ -206,7 +206,7 @@ CHECKS = (
     Check(
         "narrow vectors",
         _narrow,
-        "METAOP_TARGET={target} takes {vectors} bytes at once; this processor ({processor}) has "
+        "METAOP_TARGET={target} uses vectors of {vectors} bytes; this processor ({processor}) has "
         "{own_vectors}",
         "unset METAOP_TARGET",
     ),
@@ -225,38 +225,38 @@ CHECKS = (
     Check(
         "threads of other libraries",
         _unread_threads,
-        "{name}={text} does not bind metaop, which uses {threads} threads",
-        "set METAOP_NUM_THREADS={text} if that is meant",
+        "{name}={text} does not affect metaop, which uses {threads} threads",
+        "set METAOP_NUM_THREADS={text} if metaop should obey it",
     ),
     Check(
         "no disk cache",
         _no_disk_cache,
-        "METAOP_DISK_CACHE is off: every process compiles its kernels anew",
+        "METAOP_DISK_CACHE is off: every process recompiles its kernels",
         "unset METAOP_DISK_CACHE",
     ),
     Check(
-        "disk cache cannot be written",
+        "disk cache is not writable",
         _unwritable_cache,
-        "{cache} cannot be written: every process compiles its kernels anew",
-        "set METAOP_CACHE_DIR to a folder that can",
+        "{cache} is not writable: every process recompiles its kernels",
+        "set METAOP_CACHE_DIR to a writable folder",
     ),
     Check(
         "full disk cache",
         _full_cache,
-        "{cache} holds {cached_bytes} of {bound} bytes: the oldest kernels go",
+        "{cache} holds {cached_bytes} of {bound} bytes: the oldest kernels are evicted",
         "set METAOP_CACHE_BYTES={more}",
     ),
     Check(
         "no bytecode",
         _no_bytecode,
-        "Python reads the sources of metaop in every process: {bytecode}",
+        "Python recompiles metaop's sources in every process: {bytecode}",
         "unset PYTHONDONTWRITEBYTECODE, or run python -m compileall on the package once",
     ),
     Check(
         "small memory cache",
         _small_memory_cache,
-        "METAOP_MEMORY_CACHE_BYTES={nbytes}: freed memory goes back to the system, and comes "
-        "back in cleared pages",
+        "METAOP_MEMORY_CACHE_BYTES={nbytes}: freed memory returns to the system, which must clear "
+        "its pages again",
         "unset METAOP_MEMORY_CACHE_BYTES",
     ),
     Check(

@@ -1,4 +1,4 @@
-"""The users of host memory, by source line, and how usage changes over time."""
+"""Host memory by source line, and over time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from metaop.unified_graph.recording import Call, watched
 
 _BEFORE = "held before"
 _OTHERS = "others"
-# The number of lines with their own colour in the picture, and the number of moments it shows.
+# The number of lines with their own colour in the picture, and of points in time.
 _COLOURS = (
     "#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#ee8866", "#44bb99",
 )  # fmt: skip
@@ -28,7 +28,7 @@ _WIDTH, _HEIGHT, _MARGIN, _ROW = 800, 300, 40, 18
 
 
 class _Event(NamedTuple):
-    """A block that was allocated, or freed (then `nbytes` is negative)."""
+    """A block that was allocated, or freed if `nbytes` is negative."""
 
     seconds: float
     address: int
@@ -36,13 +36,13 @@ class _Event(NamedTuple):
 
 
 class MemoryRecord(executor.Watcher):
-    """The host memory that was held inside a `with metaop.inspect.memory():` block.
+    """The host memory in use during a `with metaop.inspect.memory():` block.
 
-    `peak` is the maximum and `used` the present number of bytes; both count whole blocks of the
-    allocator and include what was held `before`. `at_peak()` and `now()` list the holders by
-    operator and by the line that recorded it; memory of running programs belongs to the line that
-    ran them. `table()` shows that as text, `save(path)` draws it over time as SVG. Only one record
-    can be active; memory of GPUs and of arrays that NumPy shares is not included.
+    `peak` is the maximum and `used` the current number of bytes; both count whole allocator blocks
+    and include the bytes in use `before`. `at_peak()` and `now()` list holders by operator and by
+    the line that recorded it; memory of running programs belongs to the line that ran them.
+    `table()` formats them as text, `save(path)` draws them over time as SVG. Only one record can be
+    active; GPU memory and arrays shared with NumPy are not included.
 
     >>> with metaop.inspect.memory() as record:
     ...     x = metaop.ones(1000).exp().tolist()
@@ -58,7 +58,7 @@ class MemoryRecord(executor.Watcher):
 
     def __enter__(self) -> MemoryRecord:
         if host.watch is not None:
-            raise ArgumentError("memory is recorded already", fix="end the other record first")
+            raise ArgumentError("memory is already recorded", fix="end the other record first")
         self._kept_locations, watched.locations = watched.locations, True
         self.before = host.used
         self._begin = time.perf_counter()
@@ -87,7 +87,7 @@ class MemoryRecord(executor.Watcher):
             self._labels[number] = f"programs run at {describe_location(user_location())}"
 
     def computed(self, subgraph: Subgraph, start: int, end: int) -> None:
-        """Notes the calls that use the memory that was just allocated."""
+        """Attributes newly allocated memory to its calls."""
         results = filter(_is_host, subgraph.outputs)
         names = {call.buffer.address: _described(call) for call in results}
         for number in range(len(self._events) - 1, -1, -1):
@@ -131,16 +131,16 @@ class MemoryRecord(executor.Watcher):
         return "\n".join(lines) + "\n"
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes a picture of the memory over time. Raises ArgumentError unless it ends in .svg."""
+        """Draws memory over time. Raises ArgumentError unless the path ends in .svg."""
         if Path(path).suffix != ".svg":
-            raise ArgumentError(f"memory is drawn as SVG, not as {path}", fix="name it ….svg")
+            raise ArgumentError(f"memory is drawn as SVG, not {path}", fix="name it ….svg")
         Path(path).write_text(self._picture())
 
     def _repr_svg_(self) -> str:
         return self._picture()
 
     def _moments(self) -> Iterator[tuple[int, float, Counter[str]]]:
-        """The total, the time and the holders after each event; the counter is always the same."""
+        """The total, the time and the holders after each event; the counter object is reused."""
         held: Counter[str] = Counter({_BEFORE: self.before})
         blocks: dict[int, tuple[str, int]] = {}
         total = self.before
@@ -187,7 +187,7 @@ class MemoryRecord(executor.Watcher):
         return head + 'font-size="12">\n' + "\n".join(parts) + "\n</svg>\n"
 
     def _thinned(self) -> list[tuple[float, Counter[str]]]:
-        """As many moments as a picture can show: for each interval, the one with the peak."""
+        """As many points in time as a picture can show: the peak of each interval."""
         stretch = -(-len(self._events) // _MOMENTS) or 1
         found: list[tuple[int, float, Counter[str]]] = []
         for number, (total, seconds, held) in enumerate(self._moments()):
@@ -199,7 +199,7 @@ class MemoryRecord(executor.Watcher):
 
 
 def memory(path: str | os.PathLike[str] | None = None) -> MemoryRecord:
-    """Records what holds host memory inside a `with` block; with `path`, draws it at the end.
+    """Records host memory by holder inside a `with` block; with `path`, draws it at the end.
 
     Sizes are in bytes; see `MemoryRecord`.
 

@@ -1,4 +1,4 @@
-"""The pending computation of tensors as a picture, at every stage of the compiler."""
+"""Pictures of the pending computation of tensors, at every stage of the compiler."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from metaop.inspect.texts import pending_of
 from metaop.tensor.core import Tensor
 from metaop.unified_graph.node import Constant, Index, Input, Node, topological
 
-# The most characters of an operator in its box, and the most lines of a nest in its tooltip.
+# Maximum characters of an operator in its box, and lines of a nest in its tooltip.
 _WIDTH, _TOOLTIP = 44, 40
-# The most operators that may share a box.
+# Maximum operators in a box.
 _MEMBERS = 16
 _STAGES = ("expand", *(one.name for one in PASSES))
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A drawn graph: the `stage` that it shows and the document `svg`; notebooks show it.
+    """A drawn graph: its `stage` and the document `svg`; notebooks display it.
 
     `save(path)` writes it.
 
@@ -41,9 +41,9 @@ class Picture:
     svg: str = field(repr=False)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the picture. Raises ArgumentError for other names than `….svg`."""
+        """Writes the picture. Raises ArgumentError unless the name ends in .svg."""
         if Path(path).suffix != ".svg":
-            raise ArgumentError(f"graphs are drawn as SVG, not as {path}", fix="name it ….svg")
+            raise ArgumentError(f"graphs are drawn as SVG, not {path}", fix="name it ….svg")
         Path(path).write_text(self.svg, encoding="utf-8")
 
     def _repr_svg_(self) -> str:
@@ -53,17 +53,17 @@ class Picture:
 def picture(
     *tensors: Tensor, stage: str = "expand", backend: str | None = None, limit: int = 300
 ) -> Picture:
-    """The graph that computes the tensors after a stage of the compiler, drawn from top to bottom.
+    """Draws the graph that computes the tensors after a compiler stage, from top to bottom.
 
-    `stage` is "expand", the meta-operators as they were recorded, or the name of a pass in
+    `stage` is "expand", the meta-operators as recorded, or the name of a pass in
     `metaop.compiler.PASSES`. Before "group" boxes are meta-operators; then kernels with their
     meta-operators inside and buffers between them; from "lower" on launches and their memory. Names
     are those of `metaop.inspect.passes`, and tooltips tell what has no room in a box. `backend` is
     that of `metaop.inspect.kernels`. Of global tensors, it shows what the first rank runs.
 
-    A graph of more than `limit` boxes is drawn shorter: a meta-operator that only one other reads
-    shares a box with it, and kernels are empty. Results have a thick border. Raises ArgumentError
-    for other stages, for stages that the backend does not have, and when nothing is pending.
+    A graph of more than `limit` boxes is condensed: a meta-operator with a single reader shares a
+    box with it, and kernels are drawn empty. Results have a thick border. Raises ArgumentError for
+    unknown stages, for stages that the backend does not have, and when nothing is pending.
 
     >>> metaop.inspect.picture(metaop.ones(2).exp(), stage="group").svg[:4]
     '<svg'
@@ -71,7 +71,7 @@ def picture(
     if stage not in _STAGES:
         raise ArgumentError(f"there is no stage {stage!r}", fix=f"pass one of {', '.join(_STAGES)}")
     if limit < 1:
-        raise ArgumentError(f"a picture has at least one box, not {limit}", fix="pass limit=300")
+        raise ArgumentError(f"limit must be at least 1, not {limit}", fix="pass limit=300")
     found = [_stage(one, stage).schedule for one in compilations_of(pending_of(tensors), backend)]
     whole = Diagram()
     for part, schedule in enumerate(found):
@@ -130,7 +130,7 @@ def _numbered(nodes: Iterable[Node]) -> dict[Node, str]:
 def _operators(
     nodes: Sequence[Node], names: dict[Node, str], results: set[Node], read: Iterable[Node]
 ) -> Diagram:
-    """The nodes and the edges between them; those in `read` already exist, in buffers."""
+    """The nodes and their edges; nodes in `read` already exist in buffers."""
     diagram, buffers = Diagram(), set(read)
     for node in nodes:
         if node in buffers:
@@ -146,9 +146,9 @@ def _operators(
 
 
 def _trees(nodes: Sequence[Node], names: dict[Node, str], results: set[Node]) -> Diagram:
-    """The nodes, some of which share a box: nodes that are read once join that of their reader.
+    """The nodes as boxes; a node with a single reader joins the box of its reader.
 
-    A reduction ends a box, and so do `_MEMBERS` nodes.
+    A box ends at a reduction, or after `_MEMBERS` nodes.
     """
     readers: dict[Node, set[Node]] = {node: set() for node in nodes}
     for node in nodes:
@@ -164,7 +164,7 @@ def _trees(nodes: Sequence[Node], names: dict[Node, str], results: set[Node]) ->
                 continue
             whole += members[source]
             members.update((member, whole) for member in members[source])
-    # A node without inputs that is read more than once, but in one box only, joins that box.
+    # A node without inputs that several nodes of a single box read joins that box.
     for node in nodes:
         homes = {id(members[reader]): members[reader] for reader in readers[node]}
         if isinstance(node.op, Constant | Index) and len(homes) == 1:
@@ -214,7 +214,7 @@ def _short(text: str) -> str:
 
 @dataclass
 class _Unit:
-    """What runs at once, the buffers that it reads and writes, and how many of `what` it holds."""
+    """A unit of execution, the buffers it reads and writes, and how many of `what` it holds."""
 
     box: Box
     reads: list[Node]
@@ -226,7 +226,7 @@ class _Unit:
 def _kernel(
     number: int, kernel: Kernel, schedule: Schedule, names: dict[Node, str], limit: int
 ) -> _Unit:
-    """A kernel with all that it computes; what a root needs and no buffer holds is inlined."""
+    """A kernel with all that it computes; values of a root without a buffer are inlined."""
     storage, step = schedule.storage, schedule.steps.get(kernel.roots[0])
     assert storage is not None
     roots = set(kernel.roots)
@@ -265,7 +265,7 @@ def _launch(number: int, launch: LoweredKernel, limit: int) -> _Unit:
     if launch.is_rerun:
         lines.append("runs again")
     text = show_nest(nest).splitlines()
-    more = [f"… {len(text) - _TOOLTIP} lines more"] if len(text) > _TOOLTIP else []
+    more = [f"… {len(text) - _TOOLTIP} more lines"] if len(text) > _TOOLTIP else []
     inside, count = None, 0
     if launch.repetition is not None:
         inside = _diagram(launch.repetition.step, limit)
@@ -283,7 +283,7 @@ def _launch(number: int, launch: LoweredKernel, limit: int) -> _Unit:
 def _connected(units: Sequence[_Unit], names: dict[Node, str], schedule: Schedule) -> Diagram:
     """Units and the buffers between them.
 
-    A buffer that is written in parts, and read in between, has one box for each time.
+    A buffer that is written in parts, and read in between, has one box per write.
     """
     diagram, offsets = Diagram(), dict(zip(schedule.temporaries, schedule.offsets))
     present: dict[Node, str] = {}
@@ -302,7 +302,7 @@ def _connected(units: Sequence[_Unit], names: dict[Node, str], schedule: Schedul
 
     for unit in units:
         for node in [*unit.reads, *unit.writes]:
-            # Values that exist only between launches have no name in the graph.
+            # Values that exist only between launches are unnamed in the graph.
             names.setdefault(node, f"%{len(names)}")
         diagram.add(unit.box)
         for node in unit.reads:

@@ -1,4 +1,4 @@
-"""`metaop tune --machine`: measures the processor, prints it and keeps it."""
+"""`metaop tune --machine`: measures the processor, prints the result and stores it."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from metaop.dist.environment import launched
 from metaop.errors import ArgumentError
 from metaop.settings import get
 
-# By default; buffers are made besides.
+# The default; allocating buffers comes on top.
 _SECONDS = 10.0
 
 
 def add_command(commands: Any) -> None:
     """Adds `tune` to the subcommands of `metaop`."""
-    parser = commands.add_parser("tune", help="measure the processor, for better schedules")
+    parser = commands.add_parser("tune", help="measure the processor for better schedules")
     parser.add_argument(
         "--machine", action="store_true", required=True, help="bandwidths, ports, cost of threads"
     )
-    parser.add_argument("--seconds", type=float, default=_SECONDS, help="how long, about")
+    parser.add_argument("--seconds", type=float, default=_SECONDS, help="approximate duration")
     parser.set_defaults(run=_run)
 
 
@@ -37,38 +37,39 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def tune_machine(seconds: float = _SECONDS) -> str:
-    """Measures the processor for about so many seconds and keeps what was found for later programs.
+    """Measures the processor for about `seconds` and stores the result for later processes.
 
-    Returns a table of typical and measured numbers. Processes that run start with what they know,
-    and the programs that they have do not change. Tune when nothing else runs.
+    Returns a table of typical and measured numbers. Running processes keep their old numbers and
+    programs. Run it when the machine is otherwise idle.
 
-    Raises `ArgumentError` where METAOP_TARGET restricts the processor, and in a job of several
-    ranks, which would time each other.
+    Raises `ArgumentError` if METAOP_TARGET restricts the processor, and in a job of several ranks,
+    which would disturb each other's timings.
 
     Example: `python -m metaop tune --machine` does it from a shell.
     """
     place = launched()
     if place is not None and place.size > 1:
         raise ArgumentError(
-            f"a job of {place.size} ranks measures the processor: they would time each other",
-            fix="measure in a process of its own with as many threads as a rank has "
+            f"a job of {place.size} ranks cannot measure the processor: they would disturb each "
+            "other's timings",
+            fix="measure in a single process with as many threads as a rank has "
             "(METAOP_NUM_THREADS)",
         )
     if host_target().name != "native":
         raise ArgumentError(
-            f"METAOP_TARGET={host_target().name} restricts the processor, which then counts as "
-            "a typical one",
+            f"METAOP_TARGET={host_target().name} restricts the processor, so typical numbers are "
+            "used",
             fix="unset METAOP_TARGET to measure it",
         )
     found = measured(seconds, _with_bar)
-    note = "" if keep(found) else "not kept: METAOP_DISK_CACHE is off, or its folder is read-only\n"
+    note = "" if keep(found) else "not saved: METAOP_DISK_CACHE is off or its folder is read-only\n"
     if get("METAOP_MACHINE") != "measured":
         note += f"not used: METAOP_MACHINE={get('METAOP_MACHINE')}\n"
     return _table(system_processor(), found) + note
 
 
 def describe() -> list[tuple[str, str]]:
-    """What schedules take the processor of this machine for, as names and values."""
+    """The processor that schedules assume, as names and values."""
     processor = host_processor()
     origin = "measured" if processor.is_measured else "typical, not measured"
     return [("speeds", origin), *_rows(processor)]
@@ -93,30 +94,30 @@ def _table(typical: Processor, found: Processor) -> str:
 
 
 def _rows(one: Processor) -> list[tuple[str, str]]:
-    """Numbers of a processor with their units, and what schedules make of them."""
+    """Numbers of a processor with their units, and the thresholds that schedules derive."""
     thresholds = one.thresholds()
     return [
         ("vector registers", f"{one.registers} of {one.lanes} float32"),
         (
-            "multiply-adds, loads, stores a cycle",
+            "multiply-adds, loads, stores per cycle",
             f"{one.fma:.2f}, {one.loads:.2f}, {one.stores:.2f}",
         ),
-        ("cycles a second", f"{one.frequency / 1e9:.2f} GHz"),
+        ("clock frequency", f"{one.frequency / 1e9:.2f} GHz"),
         ("caches", ", ".join(map(_size, (one.first_bytes, one.near_bytes, one.last_bytes)))),
-        ("line of a cache", f"{one.line_bytes} B"),
-        ("a core in the first cache", _rate(one.first_bandwidth)),
-        ("a core in the next cache", _rate(one.near_bandwidth)),
-        ("a core in the last cache", _rate(one.last_bandwidth)),
-        ("a core in memory", _rate(one.core_bandwidth)),
-        ("all cores in memory", _rate(one.memory_bandwidth)),
-        ("latency of memory", f"{one.latency_seconds * 1e9:.0f} ns"),
-        ("launch on waiting threads", f"{one.fork_seconds * 1e6:.2f} us"),
+        ("cache line", f"{one.line_bytes} B"),
+        ("L1 bandwidth per core", _rate(one.first_bandwidth)),
+        ("L2 bandwidth per core", _rate(one.near_bandwidth)),
+        ("last-level bandwidth per core", _rate(one.last_bandwidth)),
+        ("memory bandwidth per core", _rate(one.core_bandwidth)),
+        ("memory bandwidth, all cores", _rate(one.memory_bandwidth)),
+        ("memory latency", f"{one.latency_seconds * 1e9:.0f} ns"),
+        ("launch on spinning threads", f"{one.fork_seconds * 1e6:.2f} us"),
         ("launch on sleeping threads", f"{one.wake_seconds * 1e6:.1f} us"),
         ("page fault", f"{one.page_fault_seconds * 1e6:.2f} us"),
-        ("stores around caches pay from", _size(one.stream_bytes)),
-        ("elements in a chunk of tasks", str(thresholds.chunk_elements)),
+        ("non-temporal stores from", _size(one.stream_bytes)),
+        ("elements per chunk of tasks", str(thresholds.chunk_elements)),
         ("bytes worth streaming or fusing", _size(thresholds.least_bytes)),
-        ("distance of prefetches", _size(thresholds.ahead_bytes)),
+        ("prefetch distance", _size(thresholds.ahead_bytes)),
     ]
 
 

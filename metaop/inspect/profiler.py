@@ -1,4 +1,4 @@
-"""Profiles: which kernels ran, for how long, and which lines of the program asked for them."""
+"""Profiles: which kernels ran, for how long, and which lines of the program caused them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _HEAD = ("calls", "ms", "share", "kernel")
 
 
 class KernelRun(NamedTuple):
-    """One launch of a kernel; times in nanoseconds of the monotonic clock."""
+    """One kernel launch; times are nanoseconds of the monotonic clock."""
 
     name: str
     start: int
@@ -31,7 +31,7 @@ class KernelRun(NamedTuple):
 
 
 class ProgramRun(NamedTuple):
-    """One cut: its kernels in order, and the operators that it computed by source line."""
+    """One cut: its kernels in order, and its operators by source line."""
 
     kernels: tuple[KernelRun, ...]
     operators: dict[str, list[str]]
@@ -46,12 +46,12 @@ class ProgramRun(NamedTuple):
 
 
 class Profile(executor.Watcher):
-    """What ran inside a `with metaop.profile():` block.
+    """The programs that ran inside a `with metaop.profile():` block.
 
-    `runs` lists the programs, `table()` sums the kernels up in milliseconds, `lines()` the time by
-    user line, `flame(path)` draws it, `save(path)` writes a trace for chrome://tracing or
-    ui.perfetto.dev. Kernels of generated code are seen; the NumPy reference backend reports
-    nothing.
+    `runs` lists the programs, `table()` sums up kernels in milliseconds, `lines()` shows the time
+    by source line, `flame(path)` draws it, `save(path)` writes a trace for chrome://tracing or
+    ui.perfetto.dev. Only kernels of generated code are recorded; the NumPy reference backend
+    reports none.
 
     >>> with metaop.profile() as result:
     ...     x = metaop.ones(3).exp().tolist()
@@ -65,7 +65,7 @@ class Profile(executor.Watcher):
         self._kept_locations = False
         self._ledger = Ledger()
         self._begin = self._end = 0
-        # When kernels and compiling began since the last cut, and how long they took.
+        # Start and duration of kernels and compilations since the last cut.
         self._inside: list[tuple[int, int]] = []
 
     def __enter__(self) -> Profile:
@@ -89,12 +89,12 @@ class Profile(executor.Watcher):
             self.save(self._path)
 
     def ran(self, program: Program, names: Sequence[str], times: Sequence[int]) -> None:
-        """Records one run of a program: `times` before each kernel and after the last."""
+        """Records one run of a program; `times` are before each kernel and after the last."""
         if names:
             spans = tuple(map(KernelRun, names, times[:-1], times[1:]))
             subgraph = executor.running()
             self.runs.append(ProgramRun(spans, _operators_by_line(subgraph)))
-            # A captured call records nothing: its kernels belong to the line that called it.
+            # A captured call records no operators: its kernels belong to the calling line.
             own = {place_of(user_location()): 1.0}
             shares = own if subgraph is None else self._ledger.shares(subgraph)
             for kernel in spans:
@@ -107,7 +107,7 @@ class Profile(executor.Watcher):
         self._inside.append((start, end - start))
 
     def computed(self, subgraph: Subgraph, start: int, end: int) -> None:
-        """Records a cut: time spent on neither kernels nor compiling is the host's part."""
+        """Records a cut: time spent neither in kernels nor compiling is host overhead."""
         self._ledger.note_operators(subgraph)
         inside = sum(length for begin, length in self._inside if begin >= start)
         host = max(0, end - start - inside)
@@ -136,10 +136,10 @@ class Profile(executor.Watcher):
         ]
 
     def by_line(self) -> list[LineTime]:
-        """The lines of the program with what ran for them, the longest first.
+        """The lines of the program with their times, the longest first.
 
-        Shares are of `nanoseconds`. Compiling and the kernels that several lines have in common
-        are divided among them by the estimated work of their operators.
+        Shares are of `nanoseconds`. Compilation and kernels shared by several lines are divided
+        among them by the estimated work of their operators.
         """
         return self._ledger.lines(self.nanoseconds)
 
@@ -147,37 +147,37 @@ class Profile(executor.Watcher):
     def nanoseconds(self) -> float:
         """The time of the block so far."""
         passed = (self._end or time.monotonic_ns()) - self._begin if self._begin else 0
-        # Programs of several threads run at the same time.
+        # Programs of several threads may overlap.
         return max(passed, sum(line.nanoseconds for line in self._ledger.lines(0)))
 
     def lines(self) -> str:
-        """The time by user line: milliseconds, share, kernels, compiling, starting programs.
+        """The time by source line: milliseconds, share, kernels, compilation, host.
 
-        The last row is Python between programs, with the recording of operators; all shares add
-        up to 100 %.
+        The last row is Python between programs, including the recording of operators; all shares
+        add up to 100 %.
         """
         whole = self.nanoseconds
         return as_text(self._ledger.lines(whole), whole)
 
     def flame(self, path: str | os.PathLike[str]) -> None:
-        """Draws the time by file, function, line and kernel as SVG; widths are time.
+        """Draws the time by file, function, line and kernel as an SVG flame view.
 
-        Raises ArgumentError for other names than `….svg`.
+        Raises ArgumentError unless the name ends in .svg.
         """
         if Path(path).suffix != ".svg":
-            raise ArgumentError(f"a flame view is SVG, not {path}", fix="name it ….svg")
+            raise ArgumentError(f"a flame view is an SVG file, not {path}", fix="name it ….svg")
         whole = self.nanoseconds
         Path(path).write_text(flame(self._ledger.lines(whole), whole), encoding="utf-8")
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the runs in the trace event format of Chrome."""
+        """Writes the runs in Chrome's trace event format."""
         events = [event for run in self.runs for event in _trace_events(run)]
         trace = {"traceEvents": events, "displayTimeUnit": "ms"}
         Path(path).write_text(json.dumps(trace))
 
 
 def profile(path: str | os.PathLike[str] | None = None) -> Profile:
-    """A context manager that profiles its block and writes a trace to `path` if one is given.
+    """A context manager that profiles its block; with `path`, it writes a trace there.
 
     Its times are in milliseconds; see `metaop.inspect.Profile`.
 

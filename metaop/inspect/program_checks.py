@@ -1,4 +1,4 @@
-"""Finds what makes a program slow, as far as watching it run shows."""
+"""Finds what makes a program slow by watching it run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from metaop.inspect.by_line import Place
 from metaop.inspect.findings import Check
 from metaop.inspect.limits import Limits, limits
 
-# From this count, or this share of the time, a finding is worth a line.
+# The minimum count, or share of the time, of a finding.
 _PROGRAMS, _READS, _CUTS, _ELEMENTS = 5, 10, 50, 200
 _COMPILING, _COMPILING_SECONDS = 0.5, 0.2
 _TINY_SECONDS, _HOST = 1e-4, 0.5
@@ -25,7 +25,7 @@ _LINES = 3
 
 
 class Compilation(NamedTuple):
-    """A program that was compiled: for which line, how long, of what operators and inputs."""
+    """A compiled program: its line, compile time, operators and inputs."""
 
     place: Place
     seconds: float
@@ -34,7 +34,7 @@ class Compilation(NamedTuple):
 
 
 class KernelTime(NamedTuple):
-    """What a kernel does, how often it ran, its fastest run, and the line that it serves most."""
+    """A kernel's work, its number of runs, its fastest run, and the line it mostly serves."""
 
     work: KernelWork
     runs: int
@@ -45,12 +45,12 @@ class KernelTime(NamedTuple):
 class ProgramFacts(NamedTuple):
     """Observations of a running program; times in seconds, memory in bytes, counts by line.
 
-    `cuts` are programs run at a line, `early_reads` those that a backward pass follows, and
-    `element_reads` those of one or two operators with one element. `unrolled` has the most
-    operators of few elements that a line put into one program, `doubles` the operators that made
-    float64 of float32, `waits` the seconds for which a line waited for batches of a DataLoader
-    with at most that many `workers`. `gradients` and `unused` are bytes of all gradients and of
-    those that no optimizer has.
+    `cuts` counts programs run at a line, `early_reads` those followed by a backward pass, and
+    `element_reads` those of one or two operators with one element. `unrolled` is the largest number
+    of operators on few elements that a line recorded in one program, `doubles` the operators that
+    converted float32 to float64, `waits` the seconds that a line waited for batches of a DataLoader
+    with at most that many `workers`. `gradients` and `unused` are the bytes of all gradients and of
+    those that no optimizer uses.
     """
 
     seconds: float = 0.0
@@ -188,17 +188,17 @@ def _unused_gradients(facts: ProgramFacts) -> Evidence:
 
 CHECKS = (
     Check(
-        "ever new programs",
+        "repeated compilation",
         _many_programs,
-        "{count} programs were compiled in {seconds:.2f} s for {place}; of the last two: {change}",
-        "keep the structure: pad to few sizes, or use metaop.scan for loops of changing length "
-        "(see docs/sizes.md)",
+        "{count} programs were compiled in {seconds:.2f} s for {place}; the last two: {change}",
+        "keep the structure fixed: pad to a few sizes, or use metaop.scan for loops of varying "
+        "length (see docs/sizes.md)",
     ),
     Check(
         "compiling",
         _compiling,
-        "{seconds:.2f} s, {share:.0%} of the time, went into compiling {count} programs",
-        "later processes find kernels on disk, if METAOP_DISK_CACHE is on; a longer run pays less",
+        "{seconds:.2f} s, {share:.0%} of the time, were spent compiling {count} programs",
+        "with METAOP_DISK_CACHE on, later processes load kernels from disk; longer runs pay less",
     ),
     Check(
         "values read in the middle of a step",
@@ -209,7 +209,7 @@ CHECKS = (
     Check(
         "tiny programs",
         _tiny_programs,
-        "{count} programs ran kernels for {kernels:.2f} ms and took {rest:.1f} ms besides; most of "
+        "{count} programs ran kernels for {kernels:.2f} ms with {rest:.1f} ms of overhead; most of "
         "them ({most}) at {place}",
         "use larger batches, metaop.jit for the step, or metaop.iterate for many steps",
     ),
@@ -223,38 +223,38 @@ CHECKS = (
         "Python loop over elements",
         _unrolled,
         "{place} recorded {count} operators of few elements for one program",
-        "write it for whole tensors, by func.vmap, or as metaop.scan",
+        "use whole tensors, func.vmap, or metaop.scan",
     ),
     Check(
         "float64",
         _doubles,
-        "{count} times {place} made float64 of float32",
-        "NumPy's numbers are float64: convert them by .astype(np.float32), or give dtype=",
+        "{count} times {place} converted float32 to float64",
+        "NumPy's default is float64: convert with .astype(np.float32), or pass dtype=",
     ),
     Check(
         "waiting for data",
         _waiting,
         "{place} waited {seconds:.2f} s, {share:.0%} of the time, for batches of a DataLoader with "
         "{workers} workers",
-        "raise num_workers, or prepare the data set once",
+        "increase num_workers, or preprocess the data set once",
     ),
     Check(
         "slow kernel",
         _slow_kernels,
         "{name} ran {count} times for {place}, at best in {milliseconds:.3f} ms; memory and "
         "arithmetic of this machine allow {least:.3f} ms",
-        "look at it by metaop.inspect.kernels; contractions may gain by METAOP_TUNE=search",
+        "look at it with metaop.inspect.kernels; METAOP_TUNE=search may speed contractions up",
     ),
     Check(
         "memory",
         _memory,
-        "{peak:.1f} GiB were held at once, of {whole:.1f} GiB that this machine has",
+        "the peak was {peak:.1f} GiB, of {whole:.1f} GiB on this machine",
         "set METAOP_MEMORY_BUDGET, use smaller batches, or see metaop.inspect.memory",
     ),
     Check(
-        "gradients that no optimizer has",
+        "gradients without an optimizer",
         _unused_gradients,
         "{unused} of {gradients} bytes of gradients belong to no optimizer",
-        "call requires_grad_(False) on what is not trained",
+        "call requires_grad_(False) on tensors that are not trained",
     ),
 )

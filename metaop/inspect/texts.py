@@ -1,7 +1,7 @@
 """The pending computation of tensors as text, at every level from user calls to assembly.
 
-Nothing is run: the tensors stay pending. What is shown is made by the passes that would compile it
-(`metaop.compiler.PASSES`), for the machine that would run it.
+Nothing runs: the tensors stay pending. The passes that would compile them
+(`metaop.compiler.PASSES`) produce the text, for the machine that would run them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from metaop.unified_graph.show import show_graph
 
 
 def calls(*tensors: Tensor) -> str:
-    """What the program has recorded to compute the tensors, one line per call.
+    """The calls that the program recorded to compute the tensors, one line per call.
 
     >>> print(metaop.inspect.calls(metaop.ones(2).exp()), end="")
     call 0: constant_fill  -> float32[2]
@@ -40,9 +40,9 @@ def calls(*tensors: Tensor) -> str:
 
 
 def graph(*tensors: Tensor, optimised: bool = False) -> str:
-    """The meta-operators that compute the tensors, `optimised` as they are before fusion.
+    """The meta-operators that compute the tensors; with `optimised`, as they are before fusion.
 
-    Of global tensors it shows the plan of their ranks: how each value is sharded, by which
+    For global tensors it shows the plan of the ranks: how each value is sharded, by which
     signature it is computed, and the collectives between with the bytes that the first rank sends.
 
     >>> print(metaop.inspect.graph(metaop.ones(2).exp() + 1), end="")
@@ -65,9 +65,9 @@ def graph(*tensors: Tensor, optimised: bool = False) -> str:
 def kernels(*tensors: Tensor, backend: str | None = None) -> str:
     """The kernels that compute the tensors, as loop nests, and the memory between them.
 
-    `backend` is "llvm" or "cuda", which need not be able to run here; without it, what will run.
-    Of global tensors it shows what the first rank runs between collectives. The reference backend
-    has no kernels: what it runs is the graph.
+    `backend` is "llvm" or "cuda", even if it cannot run here; the default is the backend that will
+    run. For global tensors it shows what the first rank runs between collectives. The reference
+    backend has no kernels; for it the graph is shown.
 
     >>> print(metaop.inspect.kernels(metaop.ones(2).exp(), backend="llvm").splitlines()[0])
     kernel map_constant(b0: write float32) arguments [] grain 16384
@@ -77,9 +77,9 @@ def kernels(*tensors: Tensor, backend: str | None = None) -> str:
 
 
 def passes(*tensors: Tensor, backend: str | None = None) -> str:
-    """The result of every compiler pass on the tensors' computation, and the purpose of the pass.
+    """The result and the purpose of every compiler pass on the tensors' computation.
 
-    A pass that changed nothing shows only its name.
+    A pass that changes nothing shows only its name.
 
     >>> print(metaop.inspect.passes(metaop.ones(2).exp()).splitlines()[0])
     --- 0 expand: what was recorded, in meta-operators
@@ -96,9 +96,9 @@ def passes(*tensors: Tensor, backend: str | None = None) -> str:
 
 
 def sizes() -> str:
-    """What ran with more than one choice of sizes, and for which sizes its programs hold.
+    """The programs that ran with more than one set of sizes, and the sizes that each covers.
 
-    Symbols stand for numbers that differed; `s0 - 3 < 0` is a condition on one of them.
+    Symbols stand for sizes that varied; `s0 - 3 < 0` is a condition on one of them.
 
     >>> isinstance(metaop.inspect.sizes(), str)
     True
@@ -116,7 +116,7 @@ def llvm(*tensors: Tensor) -> str:
 
 
 def cuda(*tensors: Tensor) -> str:
-    """The CUDA C++ of the kernels that compute the tensors on a GPU, a large one where none is.
+    """The CUDA C++ of the kernels that compute the tensors, for a large GPU if none is present.
 
     >>> "__global__" in metaop.inspect.cuda(metaop.ones(2).exp())
     True
@@ -145,7 +145,7 @@ def pending_of(tensors: tuple[Tensor, ...]) -> Subgraph:
     recorded = [tensor.call for tensor in tensors]
     if not any(call.is_pending for call in recorded):
         raise ArgumentError(
-            "nothing is pending: the values of these tensors are computed already",
-            fix="look before the value is read (by print, item(), numpy() or optimizer.step())",
+            "nothing is pending: the values of these tensors are already computed",
+            fix="call it before the value is read (by print, item(), numpy() or optimizer.step())",
         )
     return pending_subgraph(recorded)

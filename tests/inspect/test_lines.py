@@ -155,5 +155,5 @@ def _line(file: str, kernels: dict[str, float]) -> LineTime:
 def test_other_pictures_than_svg_are_refused(tmp_path: Path) -> None:
     with metaop.profile() as result:
         pass
-    with pytest.raises(ArgumentError, match="flame view is SVG"):
+    with pytest.raises(ArgumentError, match="flame view is an SVG"):
         result.flame(tmp_path / "flame.png")

@@ -77,7 +77,7 @@ def test_the_picture(tmp_path: Path) -> None:
 
 def test_refused() -> None:
     with metaop.inspect.memory() as record:
-        with pytest.raises(ValueError, match="recorded already"), metaop.inspect.memory():
+        with pytest.raises(ValueError, match="already recorded"), metaop.inspect.memory():
             pass
         assert host.watch is not None
     assert host.watch is None

@@ -340,7 +340,7 @@ def test_refused(tmp_path: Path) -> None:
         inspect.picture(y, stage="fuse")
     with pytest.raises(ArgumentError, match="runs no passes"):
         inspect.picture(y, stage="group", backend="reference")
-    with pytest.raises(ArgumentError, match="at least one box"):
+    with pytest.raises(ArgumentError, match="limit must be at least 1"):
         inspect.picture(y, limit=0)
     with pytest.raises(ArgumentError, match="drawn as SVG"):
         inspect.picture(y).save(tmp_path / "graph.png")
