@@ -1,4 +1,4 @@
-"""The names that the pickle inside a checkpoint may use, and what they stand for here."""
+"""The global names that a checkpoint's pickle may use, and their counterparts here."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class NumpyType:
             raise Damage(f"it has an array with elements of type {self.dtype}")
 
     def take(self, state: Any) -> None:
-        """Completes the type: of the pickled state only the byte order matters."""
+        """Completes the type; of the pickled state only the byte order matters."""
         self.dtype = self.dtype.newbyteorder(state[1])
 
 
@@ -54,12 +54,12 @@ def storage_of(pid: Any) -> StorageReference:
         raise Damage(f"it has the unknown persistent id {pid!r}")
     _, kind, key, location, length = pid[:5]
     if not isinstance(kind, StorageClass):
-        raise Damage(f"its storage {key!r} is of no storage class")
+        raise Damage(f"its storage {key!r} has no storage class")
     return StorageReference(str(key), kind.dtype, str(location), int(length))
 
 
 def tensor_names(maker: Survey | Builder) -> dict[tuple[str, str], Any]:
-    """The functions with which PyTorch's pickles rebuild tensors, building with `maker`."""
+    """The functions by which PyTorch's pickles rebuild tensors, implemented with `maker`."""
 
     def rebuild(
         storage: StorageReference,
@@ -107,14 +107,14 @@ def tensor_names(maker: Survey | Builder) -> dict[tuple[str, str], Any]:
 
 
 def _encode(text: str, encoding: str) -> bytes:
-    """How protocol 2 writes bytes."""
+    """Decodes bytes as pickle protocol 2 writes them."""
     if encoding != "latin1":
         raise Damage(f"it encodes bytes as {encoding!r}")
     return text.encode("latin1")
 
 
 def _default_dictionary(*factory: Any) -> dict[Any, Any]:
-    """A defaultdict loses its factory, which a pickle may not choose."""
+    """A plain dict for a defaultdict, because a pickle may not choose the factory."""
     return {}
 
 
@@ -124,7 +124,7 @@ def _empty_array(*ignored: Any) -> np.ndarray:
 
 
 def _numpy_scalar(kind: NumpyType, content: bytes) -> int | float | bool | complex:
-    """A NumPy scalar arrives as the Python number of the same value."""
+    """Converts a NumPy scalar to the Python number of the same value."""
     return np.frombuffer(content, kind.dtype, 1)[0].item()
 
 
@@ -142,7 +142,7 @@ PLAIN_NAMES: dict[tuple[str, str], Any] = {
 }
 PLAIN_NAMES |= {("torch", name): StorageClass(dtype) for name, dtype in STORAGE_CLASSES.items()}
 PLAIN_NAMES |= {("torch", name): dtype for name, dtype in DTYPE_NAMES.items()}
-# The tar files of the first years name the classes of tensors beside their storages.
+# The tar files of early releases name tensor classes besides storage classes.
 for _name, _dtype in STORAGE_CLASSES.items():
     PLAIN_NAMES["torch", _name.replace("Storage", "Tensor")] = _dtype
 for _module in ("numpy.core.multiarray", "numpy._core.multiarray"):

@@ -1,7 +1,7 @@
-"""Making tensors of the storages and regions that a checkpoint describes.
+"""Builds tensors from the storages and regions that a checkpoint describes.
 
 A checkpoint is unpickled twice: first to survey which regions of which storages it uses, then,
-with the bytes at hand, to build the tensors. Only so is it known in time that a storage is shared.
+with the bytes available, to build the tensors. This reveals shared storages before any is built.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class StorageReference(NamedTuple):
 
 
 class Region(NamedTuple):
-    """The elements of a storage that one tensor shows, distances in elements."""
+    """The elements of a storage that one tensor views; offset and strides are in elements."""
 
     dtype: DType
     offset: int
@@ -42,7 +42,7 @@ class Region(NamedTuple):
 
     @property
     def end(self) -> int:
-        """One more than the last element of the storage that is read."""
+        """One past the last element of the storage that is read."""
         if 0 in self.size:
             return 0
         return 1 + self.offset + sum((n - 1) * s for n, s in zip(self.size, self.stride))
@@ -52,9 +52,9 @@ Placement = Callable[[str], Device]
 
 
 class Survey:
-    """First reading: remembers what is used and builds nothing.
+    """The first pass: records what is used and builds nothing.
 
-    `trusted` says that the caller lets the file name classes and functions to import.
+    `trusted` says that the caller allows the file to name classes and functions to import.
     """
 
     def __init__(self, trusted: bool = False) -> None:
@@ -81,11 +81,11 @@ class Survey:
 
 
 class Stub:
-    """What stands for a tensor or an object during the survey; takes any attributes."""
+    """A placeholder for a tensor or an object during the survey; accepts any attributes."""
 
 
 class Builder:
-    """Second reading: `read(key)` gives the bytes of a storage; tied tensors stay tied."""
+    """The second pass: `read(key)` returns the bytes of a storage; tied tensors stay tied."""
 
     def __init__(
         self, survey: Survey, read: Callable[[str], np.ndarray], placement: Placement
@@ -139,7 +139,7 @@ class Builder:
 
 
 def check_region(storage: StorageReference, region: Region) -> None:
-    """Refuses a region that reaches outside its storage."""
+    """Raises Damage for a region that exceeds its storage."""
     negative = min((region.offset, *region.size, *region.stride)) < 0
     if len(region.size) != len(region.stride) or negative:
         raise Damage(f"its tensor has the impossible layout {region}")

@@ -1,4 +1,4 @@
-"""What is wrong with a file, told before its name is known; `Reading` adds the name."""
+"""Errors about a file, raised where its name is unknown; `Reading` adds the name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from metaop.errors import CheckpointError, MetaopError
 
 
 class Damage(Exception):
-    """A reason why a file cannot be read, worded to follow its name, and perhaps a fix."""
+    """The reason why a file cannot be read, worded to follow its name, and optionally a fix."""
 
     def __init__(self, reason: str, *, fix: str = "") -> None:
         super().__init__(reason)
@@ -17,16 +17,16 @@ class Damage(Exception):
 
 
 class Reading:
-    """While the content of a file is interpreted, whatever goes wrong is a CheckpointError.
+    """Turns any error while a file is interpreted into a CheckpointError.
 
-    Garbled bytes lead the libraries that read archives to errors of many kinds.
+    Corrupt bytes make archive libraries raise many kinds of errors.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     def __enter__(self) -> None:
-        """Nothing has been read yet."""
+        """Does nothing."""
 
     def __exit__(
         self,
@@ -38,7 +38,7 @@ class Reading:
             raise CheckpointError(
                 f"cannot load {self.name}: {error}", fix=error.fix
             ) from error.__cause__
-        # A device that fails is no damage, but seeking before the start of the file is.
+        # A failing device is not damage, but seeking before the start of the file is.
         is_foreign = isinstance(error, OSError) and error.errno != EINVAL
         if isinstance(error, Exception) and not isinstance(error, MetaopError) and not is_foreign:
             raise CheckpointError(

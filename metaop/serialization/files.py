@@ -46,11 +46,11 @@ def save(
 ) -> None:
     """Writes an object to a file that PyTorch can read too.
 
-    `obj` is a state_dict or another nest of tensors, numbers, texts and plain containers. It may
-    hold whole modules, optimizers and schedulers: their class is written by its name. A name that
-    ends in `.safetensors` takes a flat mapping of names to tensors; all others get PyTorch's zip
-    format. A file appears whole or not at all. PyTorch's further arguments are accepted and change
-    nothing.
+    `obj` is a state_dict or another nest of tensors, numbers, strings and plain containers. It may
+    hold whole modules, optimizers and schedulers, whose classes are written by name. A name that
+    ends in `.safetensors` requires a flat mapping of names to tensors; all others get PyTorch's zip
+    format. Files are written atomically. PyTorch's further arguments are accepted and have no
+    effect.
 
     Of global tensors the whole values are written; every rank of a job has to call it then, and
     with `global_dst_rank` only this one writes, in a data-parallel program rank 0. Raises
@@ -68,7 +68,7 @@ def save(
             save_here(whole, f)
         everyone().Barrier()
     elif data_parallel.is_on() and isinstance(f, (str, os.PathLike)):
-        # Every rank takes part in gathering what is inside; rank 0 alone keeps it.
+        # Every rank takes part in gathering the values; only rank 0 keeps them.
         if everyone().rank:
             _write(obj, io.BytesIO(), Path(f).name)
             leave_to_first(f)
@@ -80,7 +80,7 @@ def save(
 
 
 def save_here(obj: Any, f: File) -> None:
-    """Writes what this process has."""
+    """Writes an object of this process."""
     if not isinstance(f, (str, os.PathLike)):
         _write(obj, f, "")
         return
@@ -89,7 +89,7 @@ def save_here(obj: Any, f: File) -> None:
 
 
 def write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    """Makes a file of what `write` writes; it appears whole or not at all."""
+    """Atomically creates a file with the content that `write` writes."""
     # In the same folder, because a file can only be renamed within one file system.
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
@@ -134,13 +134,13 @@ def load(
 ) -> Any:
     """Reads what `save` or `torch.save` wrote, a safetensors file, or a sharded checkpoint.
 
-    The latter is a folder that `metaop.distributed.checkpoint.save` wrote.
+    A sharded checkpoint is a folder that `metaop.distributed.checkpoint.save` wrote.
 
-    The format is found from the content. Tensors that shared memory share it again. `map_location`
-    says where tensors go: a device, a mapping of saved to wanted devices, or a function of
-    (storage, saved device). No code of the file ever runs. Whole modules and optimizers are read
-    with `weights_only=False`, which imports the modules that the file names; `pickle_module` and
-    `mmap` are accepted and change nothing. With `global_src_rank` one rank of a job reads the file
+    The format is detected from the content. Tensors that shared memory share it again.
+    `map_location` says where tensors go: a device, a mapping of saved to new devices, or a function
+    of (storage, saved device). No code of the file ever runs. Whole modules and optimizers require
+    `weights_only=False`, which imports the modules that the file names; `pickle_module` and
+    `mmap` are accepted and have no effect. With `global_src_rank` one rank of a job reads the file
     and sends its content to the others, in a data-parallel program rank 0.
 
     Raises CheckpointError, with the file and the reason, for damaged files and for objects that are
@@ -164,7 +164,7 @@ def load(
 
 
 def _load_here(f: File, placement: Placement, trusted: bool) -> Any:
-    """Reads what this process sees."""
+    """Reads a file in this process."""
     if isinstance(f, (str, os.PathLike)):
         if os.path.isdir(f):
             return _read_folder(Path(f), placement)
@@ -174,7 +174,7 @@ def _load_here(f: File, placement: Placement, trusted: bool) -> Any:
 
 
 def _content_on(file: str | os.PathLike[str], rank: int) -> bytes:
-    """What a file holds on one rank; where it cannot be read there, the error on all ranks."""
+    """The content of a file on one rank; if reading fails there, raises on all ranks."""
     found: bytes | OSError = b""
     if everyone().rank == rank:
         try:
@@ -188,7 +188,7 @@ def _content_on(file: str | os.PathLike[str], rank: int) -> bytes:
 
 
 def open_sharded(folder: Path) -> ShardedReader:
-    """The reader of a sharded checkpoint; CheckpointError when there is none."""
+    """The reader of a sharded checkpoint; raises CheckpointError if there is none."""
     with Reading(str(folder)):
         return ShardedReader(folder, lambda path: _load_here(path, placement_of(None), False))
 
@@ -225,7 +225,7 @@ def _reader_of(file: IO[bytes], trusted: bool) -> Callable[[IO[bytes], Placement
         return read_tar
     if start.startswith(b"\x80"):
         return read_legacy
-    raise Damage("it is no checkpoint: neither zip, nor pickle, nor tar, nor safetensors")
+    raise Damage("it is not a checkpoint: neither zip, pickle, tar nor safetensors")
 
 
 def _is_tar(file: IO[bytes]) -> bool:
@@ -240,7 +240,7 @@ def _is_tar(file: IO[bytes]) -> bool:
 
 
 def placement_of(map_location: MapLocation) -> Placement:
-    """Where the tensors of a file belong, from what a caller of `load` says."""
+    """Where the tensors of a file are placed, from the `map_location` of `load`."""
 
     def placement(location: str) -> Device:
         if isinstance(map_location, Device):
@@ -258,7 +258,7 @@ def placement_of(map_location: MapLocation) -> Placement:
 
 
 class _CpuStorage:
-    """What a map_location function gets: returning it means to leave the values on the CPU."""
+    """The argument of a map_location function; returning it leaves the values on the CPU."""
 
     def __str__(self) -> str:
         return "cpu"

@@ -24,7 +24,7 @@ _PROTOCOL_VERSION = 1001
 
 
 class _Bounded:
-    """A file that does not make room for more bytes than it has."""
+    """A file that never allocates more bytes than it has."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self.tell, self.seek, self.readline = file.tell, file.seek, file.readline
@@ -45,13 +45,13 @@ def read_legacy(source: IO[bytes], placement: Placement) -> Any:
     names: dict[str, StorageReference] = {}
 
     def persistent(pid: Any) -> StorageReference:
-        # ('module', class, file, source) wraps a class whose source was kept; it is refused.
+        # ('module', class, file, source) wraps a class with its source; it is refused.
         storage = storage_of(pid)
         names[storage.key] = storage
         return storage
 
     if unpickle(file, survey, persistent) != MAGIC_NUMBER:
-        raise Damage("it is no checkpoint: its magic number is another")
+        raise Damage("it is not a checkpoint: its magic number is wrong")
     version = unpickle(file, survey, persistent)
     if version != _PROTOCOL_VERSION:
         raise Damage(f"its format has the unknown version {version}")
@@ -64,7 +64,7 @@ def read_legacy(source: IO[bytes], placement: Placement) -> Any:
     contents: dict[str, np.ndarray] = {}
     for key in map(str, keys):
         if key not in names:
-            raise Damage(f"it has the storage {key}, which nothing uses")
+            raise Damage(f"it has the unused storage {key}")
         contents[key] = _read_counted(file, names[key].dtype)
     file.seek(start)
     return unpickle(file, Builder(survey, _lookup(contents), placement), persistent)
@@ -81,7 +81,7 @@ def _lookup(contents: dict[str, np.ndarray]) -> Any:
 
 
 def _read_counted(file: IO[bytes], dtype: DType | None) -> np.ndarray:
-    """A storage written as the number of its elements and their bytes."""
+    """A storage written as its number of elements and their bytes."""
     (count,) = struct.unpack("<q", _read_exactly(file, 8))
     if count < 0:
         raise Damage(f"it has a storage of {count} elements")
@@ -115,7 +115,7 @@ def _part(archive: tarfile.TarFile, name: str) -> IO[bytes]:
     except KeyError:
         stream = None
     if stream is None:
-        raise Damage(f"its tar archive lacks {name!r}, so it is no checkpoint")
+        raise Damage(f"its tar archive lacks {name!r}, so it is not a checkpoint")
     return io.BytesIO(stream.read())
 
 

@@ -1,4 +1,4 @@
-"""Pickling objects the way PyTorch does, without PyTorch."""
+"""Pickles objects in PyTorch's format, without PyTorch."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ class _Name:
         self.name = name
 
     def __call__(self) -> None:
-        """Never called: pickle wants the functions that it writes to be callable."""
+        """Never called: pickle requires the functions that it writes to be callable."""
 
 
 class _Storage(NamedTuple):
-    """The memory that one or several tensors show: `cell`, which they share, held by it."""
+    """The memory of one or several tensors: `cell`, which they share, kept alive."""
 
     key: str
     base: Tensor
     cell: Cell
 
 
-# Typed as Any: the Python pickler is there to be extended, but has no published types.
+# Typed as Any: the Python pickler can be subclassed, but has no published types.
 _Pickler: Any = pickle._Pickler  # type: ignore[attr-defined]
 
 
 class CheckpointPickler(_Pickler):
-    """Writes tensors as PyTorch does and collects their storages; refuses what it cannot name.
+    """Writes tensors as PyTorch does and collects their storages; refuses unnamed objects.
 
     After `dump`, `storages` maps each storage's key to the tensor that owns the memory.
     """
@@ -65,7 +65,7 @@ class CheckpointPickler(_Pickler):
         return [(storage.key, storage.base) for storage in self._storages.values()]
 
     def name(self, module: str, name: str) -> _Name:
-        """The one object that stands for a global name in this pickle."""
+        """The unique object that represents a global name in this pickle."""
         return self._names.setdefault((module, name), _Name(module, name))
 
     def persistent_id(self, obj: Any) -> Any:
@@ -73,7 +73,7 @@ class CheckpointPickler(_Pickler):
             return None
         base = obj.base
         kind = self.name("torch", CLASS_OF_DTYPE[base.dtype])
-        # Global tensors are written as the whole values that they stand for.
+        # Global tensors are written as their whole values.
         place = "cpu" if base.device.placement is not None else str(base.device)
         return ("storage", kind, obj.key, place, base.numel())  # type: ignore
 
@@ -118,11 +118,11 @@ class CheckpointPickler(_Pickler):
             return NotImplemented
         raise CheckpointError(
             f"cannot save an object of type {type(obj).__module__}.{type(obj).__qualname__}",
-            fix="save modules, state_dicts, tensors, numbers, texts and plain containers of them",
+            fix="save modules, state_dicts, tensors, numbers, strings and plain containers of them",
         )
 
     def _array(self, array: np.ndarray) -> Any:
-        """An array of numbers, as NumPy writes it: the state of its random numbers has one."""
+        """An array in NumPy's pickle format; the state of its random generators has one."""
         empty = (self.name("numpy", "ndarray"), (0,), b"b")
         state = (1, array.shape, array.dtype, False, array.tobytes())
         return self.name("numpy._core.multiarray", "_reconstruct"), empty, state
@@ -149,11 +149,11 @@ class CheckpointPickler(_Pickler):
         )
 
     def _storage(self, tensor: Tensor) -> tuple[_Storage, int, tuple[int, ...]]:
-        """The storage of a tensor, the offset and the strides of the tensor in it."""
+        """The storage of a tensor, and the tensor's offset and strides in it."""
         base, layout = owner_and_layout(tensor)
-        if base.dtype is not tensor.dtype:  # the parts of complex numbers, or numbers of parts
+        if base.dtype is not tensor.dtype:  # a real view of complex numbers, or the reverse
             base, layout = owner_and_layout(tensor.detach().clone())
-        peer = base.detach()  # gives both the cell that all who share this memory have
+        peer = base.detach()  # gives both the cell that all tensors of this memory share
         cell = peer._cell
         assert cell is not None
         storage = self._storages.get(id(cell))
@@ -169,7 +169,7 @@ class CheckpointPickler(_Pickler):
 
 
 def pickle_checkpoint(obj: Any) -> tuple[bytes, list[tuple[str, Callable[[], np.ndarray]]]]:
-    """The pickle of an object, and for each of its storages the key and a reader of its bytes."""
+    """The pickle of an object, and for each storage its key and a function that reads its bytes."""
     file = io.BytesIO()
     pickler = CheckpointPickler(file)
     pickler.dump(obj)

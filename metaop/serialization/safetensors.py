@@ -1,4 +1,4 @@
-"""The names of the packages `safetensors` and `safetensors.torch`, with tensors of metaop."""
+"""The functions of the packages `safetensors` and `safetensors.torch`, for metaop tensors."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ def __getattr__(name: str) -> Any:
 def safe_open(
     filename: str | os.PathLike[str], framework: str, device: Any = "cpu", **options: Any
 ) -> Any:
-    """A file of tensors, opened to read some of them; a context manager.
+    """Opens a file of tensors to read some of them; a context manager.
 
-    `framework="pt"` gives metaop's tensors on `device`; for other frameworks this is the function
-    of the package safetensors. `backend` chooses how its own reader works and is accepted.
-    Raises `SafetensorError` for a damaged file, `FileNotFoundError` where there is none.
+    `framework="pt"` returns metaop tensors on `device`; other frameworks use the function of the
+    package safetensors. `backend` selects that package's reader and is otherwise ignored.
+    Raises `SafetensorError` for a damaged file, `FileNotFoundError` if there is none.
     Example: `with safe_open("model.safetensors", "pt") as file: file.get_tensor("weight")`
     """
     if framework not in _FRAMEWORKS:
@@ -63,7 +63,7 @@ def safe_open(
 
 
 class _OpenFile:
-    """What `safe_open` gives."""
+    """The result of `safe_open`."""
 
     def __init__(self, filename: str | os.PathLike[str], device: Any) -> None:
         size = os.path.getsize(filename)
@@ -79,22 +79,22 @@ class _OpenFile:
         return self
 
     def __exit__(self, *_problem: object) -> None:
-        """The memory is given back with the last tensor that lies in it."""
+        """Does nothing: the memory is freed with the last tensor in it."""
 
     def keys(self) -> list[str]:
         """The names of all tensors, sorted."""
         return sorted(self._header.entries)
 
     def offset_keys(self) -> list[str]:
-        """The names of all tensors in the order in which they lie in the file."""
+        """The names of all tensors in the order of the file."""
         return sorted(self._header.entries, key=lambda name: self._header.entries[name].begin)
 
     def metadata(self) -> dict[str, str] | None:
-        """The texts that were added to the file, or None."""
+        """The metadata of the file, or None."""
         return self._header.metadata or None
 
     def get_tensor(self, name: str) -> Tensor:
-        """The whole tensor of a name."""
+        """The whole tensor with a name."""
         return tensor_of(self._entry(name), self._content, self._placement)
 
     def get_slice(self, name: str) -> _Slice:
@@ -109,17 +109,17 @@ class _OpenFile:
 
 
 class _Slice:
-    """A tensor of a file that has not been read."""
+    """A tensor of a file, not yet read."""
 
     def __init__(self, file: _OpenFile, entry: Any, name: str) -> None:
         self._file, self._entry, self._name = file, entry, name
 
     def get_shape(self) -> list[int]:
-        """The lengths of the axes."""
+        """The sizes of the axes."""
         return list(self._entry.shape)
 
     def get_dtype(self) -> str:
-        """The type as safetensors writes it, such as "F32"."""
+        """The dtype in the notation of safetensors, such as "F32"."""
         return _TEXTS[self._entry.dtype]
 
     def __getitem__(self, index: Any) -> Tensor:
@@ -134,7 +134,7 @@ def _checked_header(name: str | os.PathLike[str], file: Any, size: int) -> Heade
 
 
 def save(tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> bytes:
-    """The bytes of a safetensors file of tensors by name, with texts beside them."""
+    """The bytes of a safetensors file of tensors by name, with metadata."""
     file = io.BytesIO()
     write_safetensors(file, tensors, metadata)
     return file.getvalue()
@@ -145,12 +145,12 @@ def save_file(
     filename: str | os.PathLike[str],
     metadata: dict[str, str] | None = None,
 ) -> None:
-    """Writes tensors by name to a file, which appears whole or not at all."""
+    """Atomically writes tensors by name to a file."""
     write_whole(Path(filename), lambda file: write_safetensors(file, tensors, metadata))
 
 
 def load(data: bytes) -> dict[str, Tensor]:
-    """The tensors by name of the bytes of a safetensors file."""
+    """The tensors by name, from the bytes of a safetensors file."""
     try:
         return read_with_metadata(io.BytesIO(data), placement_of("cpu"))[0]
     except Damage as problem:
@@ -158,7 +158,7 @@ def load(data: bytes) -> dict[str, Tensor]:
 
 
 def load_file(filename: str | os.PathLike[str], device: Any = "cpu") -> dict[str, Tensor]:
-    """The tensors by name of a file, on a device."""
+    """The tensors by name, from a file, on a device."""
     with safe_open(filename, "pt", device=device) as file:
         return {name: file.get_tensor(name) for name in file.offset_keys()}
 
@@ -169,9 +169,9 @@ def save_model(
     metadata: dict[str, str] | None = None,
     force_contiguous: bool = True,
 ) -> None:
-    """Writes the `state_dict` of a module; of tied tensors the first name alone.
+    """Writes the `state_dict` of a module; tied tensors only under their first name.
 
-    Tensors lie contiguously in the file whatever `force_contiguous` says.
+    Tensors are contiguous in the file, whatever `force_contiguous` is.
     """
     names: dict[int, str] = {}
     kept: dict[str, Tensor] = {}
@@ -190,8 +190,8 @@ def load_model(
 ) -> tuple[set[str], list[str]]:
     """Loads a module from a file that `save_model` wrote; returns missing and unexpected names.
 
-    Names that share a tensor with one that is there are not missing. Raises `RuntimeError` for
-    others when `strict`.
+    Names tied to a tensor in the file do not count as missing. With `strict`, raises
+    `RuntimeError` for the others.
     """
     values = load_file(filename, device)
     missing, unexpected = model.load_state_dict(values, strict=False)
@@ -200,5 +200,5 @@ def load_model(
     left = {name for name in missing if id(tied[name]) not in present}
     if strict and (left or unexpected):
         odd = [f"missing: {sorted(left)}"] * bool(left) + [f"unexpected: {unexpected}"]
-        raise RuntimeError(f"{type(model).__name__} does not fit the file: {'; '.join(odd)}")
+        raise RuntimeError(f"{type(model).__name__} does not match the file: {'; '.join(odd)}")
     return left, list(unexpected)

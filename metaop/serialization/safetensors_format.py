@@ -23,13 +23,13 @@ _MAXIMAL_HEADER = 100_000_000
 
 
 def looks_like_safetensors(start: bytes) -> bool:
-    """Whether a file that starts with these (at least nine) bytes is a safetensors file."""
+    """Whether a file that starts with these bytes (at least nine) is a safetensors file."""
     length = int.from_bytes(start[:8], "little")
     return len(start) > 8 and start[8:9] == b"{" and 2 <= length <= _MAXIMAL_HEADER
 
 
 class Entry(NamedTuple):
-    """A tensor of a file; its bytes are counted from the end of the header."""
+    """A tensor of a file; its byte offsets start at the end of the header."""
 
     dtype: DType
     shape: tuple[int, ...]
@@ -38,7 +38,7 @@ class Entry(NamedTuple):
 
 
 class Header(NamedTuple):
-    """The tensors of a file by name, where the header ends, and texts that were added to it."""
+    """The tensors of a file by name, the end of the header, and the metadata."""
 
     entries: dict[str, Entry]
     start: int
@@ -46,7 +46,7 @@ class Header(NamedTuple):
 
 
 def read_header(file: IO[bytes], size: int) -> Header:
-    """What a safetensors file of `size` bytes has; raises Damage unless it fits."""
+    """Reads the header of a safetensors file of `size` bytes; raises Damage if it is invalid."""
     start = file.read(8)
     (length,) = struct.unpack("<Q", start.ljust(8, b"\0"))
     text = file.read(min(length, size))
@@ -61,7 +61,7 @@ def read_header(file: IO[bytes], size: int) -> Header:
         raise Damage(f"its header is damaged ({type(error).__name__}: {error})") from None
     _check_offsets(entries, size - 8 - length)
     if not isinstance(metadata, dict) or not all(isinstance(x, str) for x in metadata.values()):
-        raise Damage("its metadata are no texts by name")
+        raise Damage("its metadata are not a mapping of names to strings")
     return Header(entries, 8 + length, metadata)
 
 
@@ -90,7 +90,7 @@ def _entry(name: str, entry: Any) -> Entry:
 
 
 def _check_offsets(entries: dict[str, Entry], available: int) -> None:
-    """Every byte after the header belongs to one tensor."""
+    """Raises Damage unless every byte after the header belongs to exactly one tensor."""
     reached = 0
     for name, entry in sorted(entries.items(), key=lambda item: item[1][2:]):
         if entry.begin != reached:
@@ -111,7 +111,7 @@ def read_safetensors(file: IO[bytes], placement: Placement) -> dict[str, Tensor]
 def read_with_metadata(
     file: IO[bytes], placement: Placement
 ) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors of a safetensors file by name, and the texts that were added to it."""
+    """The tensors of a safetensors file by name, and its metadata."""
     place = file.tell()
     size = file.seek(0, SEEK_END) - place
     file.seek(place)
@@ -132,7 +132,7 @@ def tensor_of(entry: Entry, content: np.ndarray, placement: Placement) -> Tensor
 def write_safetensors(
     file: IO[bytes], tensors: Any, metadata: Mapping[str, str] | None = None
 ) -> None:
-    """Writes a flat mapping of names to tensors, and texts; tied tensors are written once each."""
+    """Writes a flat mapping of names to tensors, and metadata; tied tensors are repeated."""
     from safetensors.numpy import save
 
     if not isinstance(tensors, Mapping):

@@ -1,12 +1,12 @@
-"""Checkpoints in a folder: safetensors files by many processes, and an index that is written last.
+"""Checkpoints in a folder: safetensors files of many processes, and an index, written last.
 
     last/
-        index.pth                              which part of a tensor is where, and what is none
-        00000002-rank-1-of-4.safetensors       the parts that one process has written
+        index.pth                              where each part of a tensor is, and other values
+        00000002-rank-1-of-4.safetensors       the parts that one process wrote
 
-A tensor lies in pieces, each of them a box of its indices. Whoever reads a box opens the files
-that have a share in it, and touches only the bytes of that share. The files of a checkpoint have
-new names, so the one before is whole until the index takes its place.
+A tensor is stored in pieces, each a box of its indices. Reading a box opens the files that overlap
+it, and touches only the bytes of the overlap. The files of a checkpoint have new names, so the
+previous checkpoint stays valid until the index is replaced.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Box = tuple[tuple[int, int], ...]
 
 
 class Piece(NamedTuple):
-    """The part of a tensor that a file has."""
+    """The part of a tensor in one file."""
 
     file: str
     box: Box
@@ -51,17 +51,17 @@ def whole_box(shape: Sequence[int]) -> Box:
 
 
 def piece_name(name: str, box: Box) -> str:
-    """What a piece is called in its file."""
+    """The name of a piece in its file."""
     return f"{name}[{', '.join(f'{low}:{high}' for low, high in box)}]"
 
 
 def file_name(generation: int, rank: int, ranks: int) -> str:
-    """The file that one process writes for one checkpoint."""
+    """The name of the file that one process writes for one checkpoint."""
     return f"{generation:08}-rank-{rank}-of-{ranks}.safetensors"
 
 
 def write_pieces(path: Path, pieces: Mapping[str, np.ndarray]) -> int:
-    """Writes arrays under the names of their pieces; returns the size of the file in bytes."""
+    """Writes arrays under the names of their pieces; returns the file size in bytes."""
     from safetensors.numpy import save_file
 
     save_file({name: np.asarray(array, order="C") for name, array in pieces.items()}, path)
@@ -73,7 +73,7 @@ def write_pieces(path: Path, pieces: Mapping[str, np.ndarray]) -> int:
 def index_of(
     state: Any, tensors: Mapping[str, Stored], files: Mapping[str, int], generation: int
 ) -> dict[str, Any]:
-    """What the index has: the state with None for tensors, and where these are."""
+    """The content of the index: the state with None for tensors, and where these are stored."""
     return {
         "format": _FORMAT,
         "generation": generation,
@@ -91,16 +91,16 @@ def index_of(
 
 
 def remove_others(folder: Path, files: Mapping[str, int]) -> None:
-    """Removes the files of checkpoints that have been replaced, or were never complete."""
+    """Removes the files of replaced or incomplete checkpoints."""
     for path in folder.glob("*-rank-*-of-*.safetensors"):
         if path.name not in files:
             path.unlink(missing_ok=True)
 
 
 class ShardedReader:
-    """A checkpoint in a folder: `state` has None where `tensors`, by name, have something.
+    """A checkpoint in a folder: `state` has None in place of tensors, `tensors` has them by name.
 
-    Raises Damage when the index or a file is missing or does not have what the index says.
+    Raises Damage if the index or a file is missing, or contradicts the index.
     """
 
     def __init__(self, folder: Path, read_index: Callable[[Path], Any]) -> None:
@@ -113,7 +113,7 @@ class ShardedReader:
             )
         index = read_index(path)
         if not isinstance(index, dict) or index.get("format") != _FORMAT:
-            raise Damage(f"its {INDEX} is not that of a sharded checkpoint")
+            raise Damage(f"its {INDEX} does not belong to a sharded checkpoint")
         try:
             self.state: Any = index["state"]
             self.generation: int = index["generation"]
@@ -124,7 +124,7 @@ class ShardedReader:
         self._open: dict[str, tuple[Header, np.ndarray]] = {}
 
     def read(self, name: str, box: Box | None = None) -> np.ndarray:
-        """A part of a tensor, or all of it, in memory of its own."""
+        """A part of a tensor, or all of it, as a new array."""
         stored = self.tensors[name]
         wanted = whole_box(stored.shape) if box is None else box
         result = np.empty([high - low for low, high in wanted], stored.dtype.numpy)
@@ -141,7 +141,7 @@ class ShardedReader:
         return result
 
     def _piece(self, name: str, stored: Stored, piece: Piece) -> np.ndarray:
-        """The piece as an array on the file: nothing is read before it is used."""
+        """The piece as a memory-mapped array: nothing is read before it is used."""
         if piece.file not in self._open:
             self._open[piece.file] = self._opened(piece.file)
         header, content = self._open[piece.file]
@@ -158,7 +158,7 @@ class ShardedReader:
         if not path.is_file():
             raise Damage(
                 f"its file {file} is missing",
-                fix="copy the folder as a whole; all hosts have to see it under the same path",
+                fix="copy the whole folder; all hosts must see it under the same path",
             )
         size = path.stat().st_size
         if size != self._sizes.get(file):
@@ -180,7 +180,7 @@ def _stored(entry: Mapping[str, Any]) -> Stored:
 
 
 def named_tensors(state: Any, is_tensor: Callable[[Any], bool]) -> dict[str, Any]:
-    """The tensors in nested dicts, lists and tuples by the way to them: `optimizer/state/0/step`.
+    """The tensors in nested dicts, lists and tuples by their path: `optimizer/state/0/step`.
 
     Raises Damage when two of them have the same name.
     """
@@ -198,7 +198,7 @@ def named_tensors(state: Any, is_tensor: Callable[[Any], bool]) -> dict[str, Any
 
 
 def mapped(value: Any, function: Callable[[str, Any], Any], where: str = "") -> Any:
-    """Nested dicts, lists and tuples with `function` of the name and value of all leaves."""
+    """Maps all leaves of nested dicts, lists and tuples by `function(name, value)`."""
     if isinstance(value, dict):
         made = copy(value)
         for key, inner in value.items():
@@ -217,5 +217,5 @@ def _like_tuple(like: tuple, items: list[Any]) -> tuple:
 
 
 def below(where: str, key: object) -> str:
-    """The name of what a container called `where` has under a key."""
+    """The name of the item of container `where` under a key."""
     return f"{where}/{key}" if where else str(key)

@@ -1,4 +1,4 @@
-"""The names that PyTorch and safetensors have for element types."""
+"""The names of element types in PyTorch and safetensors files."""
 
 from __future__ import annotations
 

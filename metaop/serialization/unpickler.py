@@ -1,9 +1,9 @@
 """An unpickler that runs no code: the only reader of pickles in metaop.
 
-A pickle is a program: it may name any importable function and call it. This one finds nothing but
-the names of `allowed_names`, calls nothing but what stands there, and sets attributes of nothing
-but ordered dictionaries, and of modules and optimizers in files that the caller trusts. Everything
-else raises Damage with the name.
+A pickle is a program: it may name any importable function and call it. This reader resolves only
+the names in `allowed_names`, calls only functions listed there, and sets attributes only of ordered
+dictionaries, and of modules and optimizers in files that the caller trusts. Everything else raises
+Damage with the name.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from metaop.tensor.core import Tensor
 _CALLABLE = (Allowed, type)
 
 
-# The Python unpickler, because the one in C cannot be kept from setting attributes.
+# The Python unpickler, because the one in C cannot be prevented from setting attributes.
 _Unpickler: Any = pickle._Unpickler  # type: ignore[attr-defined]
 
 
 class RestrictedUnpickler(_Unpickler):
-    """Unpickles plain containers and what `maker` makes of tensors, nothing else.
+    """Unpickles only plain containers and the tensors that `maker` builds.
 
     `persistent` turns a persistent id into the storage (or the tensor) that it names.
     """
@@ -49,7 +49,7 @@ class RestrictedUnpickler(_Unpickler):
         except KeyError:
             raise Damage(
                 f"it names {module}.{name}, which is not on the list of things that may be loaded",
-                fix="save state_dicts (tensors, numbers, texts, plain containers) instead of "
+                fix="save state_dicts (tensors, numbers, strings, plain containers) instead of "
                 "whole objects",
             ) from None
 
@@ -60,7 +60,7 @@ class RestrictedUnpickler(_Unpickler):
         arguments = self.stack.pop()
         function = self.stack[-1]
         if not isinstance(function, _CALLABLE) or not isinstance(arguments, tuple):
-            raise Damage(f"it calls {function!r}, which is no function")
+            raise Damage(f"it calls {function!r}, which is not an allowed function")
         self.stack[-1] = function(*arguments)
 
     def load_build(self) -> None:

@@ -17,12 +17,12 @@ from metaop.serialization.unpickler import unpickle
 _FOLDER = "archive"
 _ALIGNMENT = 64
 _LOCAL_HEADER_BYTES = 30
-# How many bytes a byte of a compressed record can stand for.
+# The maximum expansion of a compressed byte.
 _EXPANSION = {zipfile.ZIP_DEFLATED: 1032}
 
 
 def read_zip(file: IO[bytes], placement: Placement, trusted: bool = False) -> Any:
-    """The object in a zip checkpoint, of which a trusted one may hold whole modules."""
+    """The object in a zip checkpoint; a trusted one may hold whole modules."""
     try:
         with zipfile.ZipFile(file) as archive:
             _check_sizes(archive)
@@ -35,7 +35,7 @@ def _read_archive(archive: zipfile.ZipFile, placement: Placement, trusted: bool)
     names = set(archive.namelist())
     folder = next((name[: -len("data.pkl")] for name in names if name.endswith("/data.pkl")), None)
     if folder is None:
-        raise Damage("its zip archive has no data.pkl, so it is no checkpoint")
+        raise Damage("its zip archive has no data.pkl, so it is not a checkpoint")
     if folder + "constants.pkl" in names:
         raise Damage(
             "it is a TorchScript archive, a program", fix="save the state_dict of the module"
@@ -54,11 +54,11 @@ def _read_archive(archive: zipfile.ZipFile, placement: Placement, trusted: bool)
 
 
 def _check_sizes(archive: zipfile.ZipFile) -> None:
-    """Damage when the directory tells of more bytes than the file has."""
+    """Raises Damage if the directory lists more bytes than the file has."""
     end = archive.start_dir
     for record in archive.infolist():
         if not 0 <= record.header_offset <= record.header_offset + record.compress_size <= end:
-            raise Damage(f"its record {record.filename} reaches beyond the file")
+            raise Damage(f"its record {record.filename} extends beyond the file")
 
 
 def _read_storage(archive: zipfile.ZipFile, name: str, storage: StorageReference) -> np.ndarray:
@@ -81,7 +81,7 @@ def _read_storage(archive: zipfile.ZipFile, name: str, storage: StorageReference
 def write_zip(
     file: IO[bytes], pickled: bytes, storages: Iterable[tuple[str, Callable[[], np.ndarray]]]
 ) -> None:
-    """Writes a zip checkpoint; each storage is fetched when its turn comes."""
+    """Writes a zip checkpoint; each storage is fetched only when it is written."""
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         _write_record(archive, "data.pkl", pickled)
         _write_record(archive, "byteorder", b"little")

@@ -171,7 +171,7 @@ F32 = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
         ({"a": F32, "b": F32}, 8, "begins at byte 0"),
         ({"a": F32, "b": {**F32, "data_offsets": [12, 20]}}, 20, "begins at byte 12"),
         ({"a": 3}, 0, "header is damaged"),
-        ([], 0, "no checkpoint"),
+        ([], 0, "not a checkpoint"),
     ],
 )
 def test_a_safetensors_header_must_fit(header: Any, size: int, message: str) -> None:

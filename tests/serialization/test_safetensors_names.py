@@ -118,6 +118,6 @@ def test_modules_with_tied_weights_go_both_ways(tmp_path: Path) -> None:
         assert_same(right.detach(), left.detach())
     ours.save_model(found, path, {"made": "here"})
     assert theirs.load_model(Tied(torch), path) == (set(), [])
-    with pytest.raises(RuntimeError, match="does not fit"):
+    with pytest.raises(RuntimeError, match="does not match"):
         ours.load_model(metaop.nn.Sequential(metaop.nn.Linear(3, 3)), path)
     assert ours.load_model(metaop.nn.Linear(3, 3), path, strict=False)[0] == {"weight", "bias"}
