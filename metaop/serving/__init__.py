@@ -2,14 +2,14 @@
 
 A request goes through these files:
 
-    application   the addresses of the protocol
-    protocol      the body to arrays of the types and shapes that the program takes
-    scheduler     waits for others that it can be computed with, at most for a given time
-    model         joins rows, runs the program, and parts the results again
-    rows          shows from the graph which axis holds independent rows
-    protocol      arrays to the body of the answer
+    application   the endpoints of the protocol
+    protocol      converts the body to arrays of the types and shapes that the program takes
+    scheduler     waits a bounded time for requests to batch it with
+    model         joins rows, runs the program, and splits the results
+    rows          proves from the graph which axis holds independent rows
+    protocol      arrays to the body of the response
 
-A decoder writes texts step by step: `generation` says which, `decoder` computes a step of them.
+A decoder generates texts step by step: `generation` schedules them, `decoder` computes a step.
 
-`repository` keeps models and versions, `server` starts and ends all of it.
+`repository` holds models and versions, `server` starts and stops everything.
 """

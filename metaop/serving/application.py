@@ -52,7 +52,7 @@ DEFAULTS = Limits()
 
 
 class Application:
-    """The answers to all requests. `app` is the ASGI application.
+    """Answers all requests. `app` is the ASGI application.
 
     With `allow_control` clients may load and unload the models that the server has files for.
     """
@@ -185,9 +185,9 @@ class Application:
         if not self._allow_control:
             raise Refusal(403, "this server was started without --allow-control")
         parameters = _object(await self._bodies.read(request)).get("parameters", {})
-        # Published clients always send this one.
+        # The official clients always send this one.
         if not isinstance(parameters, dict) or set(parameters) - {"unload_dependents"}:
-            raise Refusal(400, "this request takes no parameters: models are those of the server")
+            raise Refusal(400, "this request takes no parameters: the server defines its models")
         await self.scheduler.call(change, request.path_params["name"])
         return JSONResponse({})
 
@@ -219,7 +219,7 @@ class Application:
             return response
         except ClientDisconnect:
             status = 499
-            return Response(status_code=status)  # nobody reads it
+            return Response(status_code=status)  # the client has disconnected
         except Exception as error:
             response = _refused(request, error)
             status = response.status_code
@@ -298,7 +298,7 @@ class Application:
     def _overloaded(self) -> Refusal:
         return Refusal(
             429,
-            f"the server holds {self._held} requests, as many as it may: try again",
+            f"the server holds {self._held} requests, its limit: try again",
             {"Retry-After": "1"},
         )
 
@@ -308,21 +308,21 @@ def _object(body: bytes) -> dict[str, Any]:
     try:
         content = json.loads(body or b"{}")
     except (ValueError, RecursionError) as error:
-        raise Refusal(400, f"the body is no JSON: {error}") from None
+        raise Refusal(400, f"the body is not JSON: {error}") from None
     if not isinstance(content, dict):
-        raise Refusal(400, "the body is no JSON object")
+        raise Refusal(400, "the body is not a JSON object")
     return content
 
 
 def _told(request: Request, error: Exception) -> Refusal:
-    """What a client learns about an error; errors that the client did not cause are logged."""
+    """The error that a client sees; errors that the client did not cause are logged."""
     if isinstance(error, HTTPException):
         text = f"{request.method} {request.url.path[:200]}: {error.detail}"
         return Refusal(error.status_code, text, error.headers or {})
     refusal = refusal_of(error)
     if refusal is None:
         _log.error("%s failed", request.url.path, exc_info=error)
-        refusal = Refusal(500, "the server failed; its log says how")
+        refusal = Refusal(500, "the server failed; see its log")
     return refusal
 
 

@@ -12,7 +12,7 @@ _PACKAGES = ("starlette", "uvicorn", "prometheus_client")
 
 
 class MissingPackageError(UnsupportedError, ImportError):
-    """A package that only servers need is not installed."""
+    """Raised if a package that only servers need is not installed."""
 
 
 def add_command(commands: Any) -> None:
@@ -24,22 +24,20 @@ def add_command(commands: Any) -> None:
         metavar="MODEL",
         help="FILE, NAME=FILE, NAME:VERSION=FILE, or a folder with NAME/VERSION/any.mo",
     )
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen at")
-    parser.add_argument("--port", type=_natural, default=8000, help="0 is one that is free")
-    parser.add_argument(
-        "--max-batch", type=_positive, default=32, help="rows that are computed together"
-    )
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
+    parser.add_argument("--port", type=_natural, default=8000, help="0 chooses a free port")
+    parser.add_argument("--max-batch", type=_positive, default=32, help="maximum rows per batch")
     parser.add_argument(
         "--max-delay-ms",
         type=_time,
         default=2.0,
-        help="how long a request waits for others to be computed with",
+        help="how long a request waits for others to batch with",
     )
     parser.add_argument(
         "--max-queue",
         type=_positive,
         default=256,
-        help="requests without an answer yet; further ones get 429",
+        help="maximum pending requests; further ones get 429",
     )
     parser.add_argument(
         "--max-body-mb", type=_positive, default=64, help="size of a request; larger ones get 413"
@@ -48,7 +46,7 @@ def add_command(commands: Any) -> None:
         "--shutdown-seconds",
         type=_positive,
         default=30,
-        help="how long requests that have arrived may take after SIGTERM",
+        help="how long pending requests may take after SIGTERM",
     )
     parser.add_argument(
         "--allow-control", action="store_true", help="let clients load and unload the models"
@@ -81,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _server() -> Any:
-    """The module that serves. MissingPackageError where its packages are not installed."""
+    """The server module; raises MissingPackageError if its packages are not installed."""
     try:
         from metaop.serving import server
     except ModuleNotFoundError as error:
@@ -112,5 +110,5 @@ def _positive(text: str) -> int:
 def _time(text: str) -> float:
     value = float(text)
     if not 0 <= value < 60_000:
-        raise argparse.ArgumentTypeError(f"{text} is none of 0 to 60000")
+        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 60000")
     return value

@@ -1,4 +1,4 @@
-"""The names that the protocol has for element types."""
+"""The protocol's names of element types."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from metaop.unified_graph.dtype import int64
 
 @dataclass(frozen=True)
 class Sampling:
-    """How tokens are sampled: with temperature 0 the likeliest, else among the `top_k` likeliest.
+    """How tokens are sampled: greedily at temperature 0, else from the `top_k` most likely.
 
     Generation ends after `count` tokens or after the token `end`.
     """
@@ -28,9 +28,9 @@ class Sampling:
 
 
 class Text:
-    """The tokens of one request, and the decoder's memory of them.
+    """The tokens of one request, and the decoder's key-value memory for them.
 
-    `memory` has one row for each input of that kind, None before the first step.
+    `memory` has one row per memory input, None before the first step.
     """
 
     def __init__(self, tokens: Sequence[int], sampling: Sampling) -> None:
@@ -109,7 +109,7 @@ class Decoder:
         return logits[: len(texts)]
 
     def _join(self, texts: Sequence[Text]) -> None:
-        """Joins the memories of other texts; the previous texts get theirs back."""
+        """Joins the memories of these texts; the previous texts get theirs back."""
         for row, text in enumerate(self._roster):
             text.memory = [array[row : row + 1] for array in self._joined]
         counted = self._model.counted

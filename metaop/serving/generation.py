@@ -1,6 +1,6 @@
 """Continuous batching: each step computes all texts in progress, and new ones join at once.
 
-A step is a computation like any other, so other requests are computed between two steps.
+A step is scheduled like any request, so other requests run between two steps.
 """
 
 from __future__ import annotations
@@ -19,16 +19,14 @@ _FIELDS = ("tokens", "count", "temperature", "top_k", "seed", "end")
 
 
 def read_text(content: Mapping[str, Any], decoder: Decoder) -> Text:
-    """The text that a request wants to be continued. Raises Refusal (400) for an invalid one."""
+    """The text that a request asks to continue. Raises Refusal (400) for an invalid one."""
     for name in content:
         if name not in _FIELDS:
-            raise Refusal(400, f"unknown is {name[:100]!r}; known are {', '.join(_FIELDS)}")
+            raise Refusal(400, f"unknown field {name[:100]!r}; known are {', '.join(_FIELDS)}")
     tokens, vocabulary = content.get("tokens"), decoder.vocabulary
     is_legal = isinstance(tokens, list) and len(tokens) > 0
     if not is_legal or any(type(one) is not int or not 0 <= one < vocabulary for one in tokens):  # type: ignore[union-attr]
-        raise Refusal(
-            400, f"tokens is no list of integers from 0 to {vocabulary - 1}, at least one"
-        )
+        raise Refusal(400, f"tokens is not a non-empty list of integers from 0 to {vocabulary - 1}")
     assert isinstance(tokens, list)
     count = _integer(content, "count", 1)
     if count is None or len(tokens) + count - 1 > decoder.context:
@@ -38,7 +36,7 @@ def read_text(content: Mapping[str, Any], decoder: Decoder) -> Text:
         )
     temperature = content.get("temperature", 0.0)
     if type(temperature) not in (int, float) or not (isfinite(temperature) and temperature >= 0):
-        raise Refusal(400, "temperature is no number from 0")
+        raise Refusal(400, "temperature is not a number from 0")
     sampling = Sampling(
         count,
         float(temperature),
@@ -52,7 +50,7 @@ def read_text(content: Mapping[str, Any], decoder: Decoder) -> Text:
 def _integer(content: Mapping[str, Any], name: str, least: int) -> int | None:
     value = content.get(name)
     if value is not None and (type(value) is not int or not least <= value < 1 << 63):
-        raise Refusal(400, f"{name} is no integer from {least}")
+        raise Refusal(400, f"{name} is not an integer from {least}")
     return value
 
 
@@ -82,7 +80,7 @@ class Generation:
                     raise found
                 yield found
         finally:
-            # Also if the client has gone: then nobody needs the rest.
+            # Also if the client has disconnected: the rest is not needed.
             self._texts.pop(text, None)
 
     async def _write(self) -> None:

@@ -29,47 +29,45 @@ class Metrics:
         self._registry = registry = CollectorRegistry()
         self._requests = Counter(
             "metaop_requests",
-            "Answered inference requests; those that name no model have none here.",
+            "Answered inference requests; the model is empty for requests that name none.",
             (*_MODEL, "status"),
             registry=registry,
         )
         self._seconds = Histogram(
             "metaop_request_seconds",
-            "From the first byte of a request to its answer.",
+            "From the first byte of a request to its response.",
             _MODEL,
             buckets=_SECONDS,
             registry=registry,
         )
         self._waiting = Histogram(
             "metaop_queue_seconds",
-            "From a request that is read to the start of its computation.",
+            "From reading a request to the start of its computation.",
             _MODEL,
             buckets=_SECONDS,
             registry=registry,
         )
         self._computing = Histogram(
             "metaop_compute_seconds",
-            "Computations, of one request or of several.",
+            "Computations, of one or several requests.",
             _MODEL,
             buckets=_SECONDS,
             registry=registry,
         )
         self._rows = Histogram(
-            "metaop_batch_rows", "Rows of a computation.", _MODEL, buckets=_ROWS, registry=registry
+            "metaop_batch_rows", "Rows per computation.", _MODEL, buckets=_ROWS, registry=registry
         )
-        self.held = Gauge(
-            "metaop_requests_held", "Inference requests without an answer yet.", registry=registry
-        )
+        self.held = Gauge("metaop_requests_held", "Pending inference requests.", registry=registry)
 
     def answered(self, model: Model | None, status: int, seconds: float) -> None:
-        """Notes an answer to an inference request."""
+        """Records an answer to an inference request."""
         name, version = ("", "") if model is None else (model.name, model.version)
         self._requests.labels(name, version, str(status)).inc()
         if model is not None:
             self._seconds.labels(name, version).observe(seconds)
 
     def computed(self, model: Model, rows: int, seconds: float, waited: Sequence[float]) -> None:
-        """Notes a computation, and how long each of its requests had waited."""
+        """Records a computation, and how long each of its requests had waited."""
         labels = model.name, model.version
         self._rows.labels(*labels).observe(rows)
         self._computing.labels(*labels).observe(seconds)
@@ -77,5 +75,5 @@ class Metrics:
             self._waiting.labels(*labels).observe(one)
 
     def text(self) -> bytes:
-        """All of it, as Prometheus reads it."""
+        """All metrics in Prometheus format."""
         return generate_latest(self._registry)

@@ -19,7 +19,7 @@ from metaop.unified_graph.dtype import DType
 
 Arrays = list[np.ndarray]
 _KEPT_PROOFS = 1024
-# A second number of rows besides the example's: it causes a program for any number to be made.
+# A second number of rows besides the example's: it triggers compilation for any number.
 _SECOND_ROWS = (3, 2)
 
 
@@ -33,8 +33,8 @@ class Fit(NamedTuple):
 class Model:
     """A program with a name and a version. All computations run on one thread.
 
-    `counted` is the size along which requests may be joined, or None for a given `reason`. The
-    numbers of rows in `usual` have programs that were compiled for them.
+    `counted` is the size along which requests may be joined, or None with a `reason`. The numbers
+    of rows in `usual` have their own compiled programs.
     """
 
     def __init__(self, name: str, version: str, program: Program) -> None:
@@ -61,7 +61,7 @@ class Model:
         self.reason = "; ".join(reasons) or self.reason
 
     def fit(self, arrays: Sequence[np.ndarray]) -> Fit:
-        """How inputs fit. Raises ShapeError if the program does not accept their shapes."""
+        """The `Fit` of inputs. Raises ShapeError if the program does not accept their shapes."""
         sizes = self.program.sizes_of([array.shape for array in arrays])
         if self.counted is None:
             return Fit(object(), 1)
@@ -72,32 +72,32 @@ class Model:
         return Fit((id(self), *sizes.values(), *shared), rows)
 
     def most_rows(self, most: int) -> int:
-        """The rows that may be joined, `most` at most."""
+        """The number of rows that may be joined, at most `most`."""
         if self.counted is None or self.counted.max is None:
             return most
         return min(most, self.counted.max)
 
     def run(self, requests: Sequence[Sequence[np.ndarray]]) -> list[Arrays | BaseException]:
-        """The outputs of requests whose fits have one key, or the error of each.
+        """The outputs of requests with the same `Fit.key`, or the error of each.
 
-        They are computed together if each is certain to get what it would get alone.
+        They are batched only if each provably gets the same result as alone.
         """
         rows = self._rows(requests[0]) if len(requests) > 1 else None
         if rows is not None:
             try:
                 return list(self._together(requests, rows))
             except (MetaopError, MemoryError):
-                pass  # one of them is to blame; the others still get their results
+                pass  # one of them caused it; the others still get their results
         return [self._alone(one) for one in requests]
 
     def warm_up(self, most: int) -> None:
         """Compiles for powers of two up to `most` rows, and for others, so that requests need not
         wait for it.
 
-        A program that meets a second size is made for any, and later again for one that runs
-        often. So each usual number of rows has a copy of the program that meets no other one.
-        With further sizes there would be too many. Raises MetaopError for a program that refuses
-        zeros, which it is run with.
+        A program that sees a second size is compiled for any size, and later again for one that
+        runs often. So each usual number of rows has its own copy of the program. With further sizes
+        there would be too many. Raises MetaopError for a program that refuses zeros, its inputs
+        here.
         """
         sizes = {size.name: size.example for size in self.program.sizes}
         self._run_zeros(self.program, sizes)
@@ -119,7 +119,7 @@ class Model:
         self.computed(program, arrays)
 
     def metadata(self) -> dict[str, Any]:
-        """The inputs and the outputs, as the protocol describes them; -1 is any size."""
+        """The inputs and outputs in the protocol's format; -1 is any size."""
         return {
             "inputs": [_described(one.name, one.dtype, one.shape) for one in self.inputs],
             "outputs": [_described(*one) for one in self.outputs],
@@ -167,7 +167,7 @@ class Model:
 
     def _alone(self, arrays: Sequence[np.ndarray]) -> Arrays | BaseException:
         try:
-            # Results may be written over an input, and a request only lends its body.
+            # Results may overwrite an input, but the request owns its body.
             return self.computed_rows([array.copy() for array in arrays])
         except Exception as error:
             return error
@@ -180,7 +180,7 @@ class Model:
         return self.computed(self.usual.get(rows, self.program), arrays)
 
     def computed(self, program: Program, arrays: Arrays) -> Arrays:
-        """The outputs of a program, in memory that nobody else writes."""
+        """The outputs of a program, in memory that is not written again."""
         content = program.content
         with no_grad():
             tensors = [from_array(array, one.dtype) for array, one in zip(arrays, self.inputs)]

@@ -1,4 +1,4 @@
-"""The description of the server's addresses for tools, in the format of OpenAPI 3.1."""
+"""The description of the server's endpoints in the format of OpenAPI 3.1."""
 
 from __future__ import annotations
 
@@ -109,13 +109,13 @@ _SCHEMAS = {
     "Nothing": {"type": "object"},
 }
 _ERRORS = {
-    "400": "the request does not fit the model",
+    "400": "the request does not match the model",
     "403": "the server was started without --allow-control",
     "404": "there is no such model or version",
     "408": "the body did not come in time",
     "413": "the body is too large",
     "415": "the body is encoded",
-    "429": "the server holds as many requests as it may: see Retry-After",
+    "429": "the server holds its maximum of requests: see Retry-After",
     "503": "there is no memory left",
 }
 

@@ -2,7 +2,7 @@
 
 See the Open Inference Protocol (KServe, version 2) and Triton's extension for binary tensors. A
 body is JSON alone, or JSON of as many bytes as the header `Inference-Header-Content-Length` says
-with the bytes of tensors behind it, in the order of the inputs: row by row, little-endian.
+followed by the bytes of tensors in the order of the inputs: row-major, little-endian.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Wanted(NamedTuple):
 
 
 class InferenceRequest(NamedTuple):
-    """A request that fits a program as far as names, types and numbers of elements go."""
+    """A request that matches a program in names, types and numbers of elements."""
 
     id: str | None
     inputs: list[np.ndarray]
@@ -50,7 +50,7 @@ def read_request(
     content = _parsed(body[:length])
     identifier = content.get("id")
     if identifier is not None and not isinstance(identifier, str):
-        raise Refusal(400, "the id of the request is no text")
+        raise Refusal(400, "the id of the request is not a string")
     parameters = _parameters(content, "the request", ("binary_data_output",))
     given, end = _tensors(content, inputs, memoryview(body), length)
     if end != len(body):
@@ -74,17 +74,17 @@ def _parsed(text: bytes) -> dict[str, Any]:
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise Refusal(400, f"the body is no JSON: {error}") from None
+        raise Refusal(400, f"the body is not JSON: {error}") from None
     if not isinstance(content, dict):
-        raise Refusal(400, "the body is no JSON object")
+        raise Refusal(400, "the body is not a JSON object")
     return content
 
 
 def _parameters(content: Any, owner: str, known: Sequence[str]) -> dict[str, Any]:
-    """The parameters of a part of the request. What would do nothing is refused."""
+    """The parameters of a part of the request. Those without effect are refused."""
     found = content.get("parameters", {})
     if not isinstance(found, dict):
-        raise Refusal(400, f"the parameters of {owner} are no JSON object")
+        raise Refusal(400, f"the parameters of {owner} are not a JSON object")
     for name in found:
         if name not in known:
             raise Refusal(
@@ -109,7 +109,7 @@ def _items(content: Mapping[str, Any], field: str) -> list[Mapping[str, Any]]:
         if not isinstance(one, dict) or not isinstance(one.get("name"), str):
             raise Refusal(400, f"an element of {field!r} has no name")
         if one["name"] in names:
-            raise Refusal(400, f"{one['name'][:100]!r} stands in {field!r} twice")
+            raise Refusal(400, f"{one['name'][:100]!r} is in {field!r} twice")
         names.add(one["name"])
     return found
 
@@ -166,7 +166,7 @@ def _shape(given: Any, name: str) -> list[int]:
     is_legal = isinstance(given, list) and len(given) <= 64
     if not is_legal or any(type(extent) is not int or extent < 0 for extent in given):
         raise Refusal(
-            400, f"the shape of input {name!r} is {str(given)[:100]}: no list of natural numbers"
+            400, f"the shape of input {name!r} is {str(given)[:100]}, not a list of sizes"
         )
     return given
 
@@ -187,7 +187,7 @@ def _from_json(data: Any, shape: list[int], dtype: DType, name: str) -> np.ndarr
     try:
         found = np.asarray(data)
     except (ValueError, OverflowError):
-        raise Refusal(400, f"the data of input {name!r} are no even nest of numbers") from None
+        raise Refusal(400, f"the data of input {name!r} are not a regular nested list") from None
     if found.size and found.dtype.kind not in _KINDS[dtype.kind]:
         raise Refusal(
             400,
@@ -249,7 +249,7 @@ def written_answer(
             one["parameters"] = {"binary_data_size": len(part)}
             parts.append(part)
         else:
-            # Numbers of 16 bits have no lists of their own.
+            # 16-bit floats are written as lists of wider numbers.
             is_short = dtype.kind == "float" and dtype.itemsize == 2
             one["data"] = (array.astype(np.float32) if is_short else array).ravel().tolist()
         described.append(one)

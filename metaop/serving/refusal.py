@@ -1,4 +1,4 @@
-"""What a client is told when its request is refused."""
+"""Errors that clients see when their request is refused."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NONE: Mapping[str, str] = MappingProxyType({})
 
 
 class Refusal(Exception):
-    """An answer that is an error: a status of HTTP, a message and headers."""
+    """An error response: an HTTP status, a message and headers."""
 
     def __init__(self, status: int, message: str, headers: Mapping[str, str] = _NONE) -> None:
         super().__init__(message)
@@ -19,7 +19,7 @@ class Refusal(Exception):
 
 
 def refusal_of(error: BaseException) -> Refusal | None:
-    """The answer to an error of a program: what the client did wrong; None if it did nothing."""
+    """The response to a program's error if the client caused it, else None."""
     if isinstance(error, Refusal):
         return error
     if isinstance(error, MemoryError):

@@ -54,7 +54,7 @@ class Repository:
         """Reads all versions of a model again, and replaces the loaded ones once all are read.
 
         Raises Refusal (404) for an unknown name and (400) for files that cannot be read; then the
-        versions that were loaded before stay.
+        previously loaded versions stay.
         """
         files = self._versions(name)
         if not files:
@@ -73,7 +73,7 @@ class Repository:
     def unload(self, name: str) -> None:
         """Unloads a model; pending requests are still answered. Raises Refusal (404)."""
         if self._loaded.pop(name, None) is None:
-            raise Refusal(404, f"there is no model {name[:100]!r} that is loaded")
+            raise Refusal(404, f"no model {name[:100]!r} is loaded")
 
     def get(self, name: str, version: str | None = None) -> Model:
         """A loaded model. Raises Refusal (404) if there is none."""
@@ -135,8 +135,8 @@ class Repository:
         if path.is_dir():
             if name:
                 raise ArgumentError(
-                    f"{str(path)!r} is a folder, whose models have the names of its folders",
-                    fix="pass the folder alone",
+                    f"{str(path)!r} is a folder, whose models are named after its subfolders",
+                    fix="pass the folder without a name",
                 )
             self._folders.append(path)
             return
@@ -144,7 +144,7 @@ class Repository:
         if not _NAME.match(name):
             raise ArgumentError(
                 f"{name!r} is not a valid name for a model",
-                fix=f"pass a name of its own: NAME={path}",
+                fix=f"pass a name: NAME={path}",
             )
         versions = self._files.setdefault(name, {})
         if version in versions:

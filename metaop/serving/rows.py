@@ -1,10 +1,10 @@
 """Determines which axis of a program's tensors holds independent rows.
 
-Requests may be joined along an axis only if each row of the results depends on the same row of the
-inputs alone, in the same way for every position and every number of rows. The index maps of the
-graph show that, with a symbol for the number of rows. Along an axis of `rows * block` elements,
-those of row r are `r * block + k`; a map that reads one of them must have exactly this form for the
-row that it writes, and no other index, guard or number may depend on r or on the count.
+Requests may be joined along an axis only if each row of the results depends only on the same row of
+the inputs, in the same way for every position and every number of rows. The index maps of the graph
+prove that, with a symbol for the number of rows. Along an axis of `rows * block` elements, those of
+row r are `r * block + k`; a map that reads one of them must have exactly this form for the row that
+it writes, and no other index, guard or number may depend on r or on the count.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def rows_of(program: Program, size: Size, others: Mapping[str, int]) -> Rows:
 
 
 def _nodes(program: Program, sizes: Mapping[str, Any]) -> tuple[list[Node], list[Node]]:
-    """The nodes of the inputs and of the outputs, without the guards, which are unaware of rows."""
+    """The nodes of the inputs and outputs, without guards, which do not involve rows."""
     content = program.content
     numbers = Numbers(content["numbers"], sizes)
     inputs = [
@@ -88,7 +88,7 @@ def _nodes(program: Program, sizes: Mapping[str, Any]) -> tuple[list[Node], list
 
 
 class Proof:
-    """The rules, one for each kind of node; all sizes but the count of rows are plain."""
+    """The rules, one per kind of node; all sizes except the row count are plain integers."""
 
     def __init__(self, count: Any) -> None:
         self._count = count

@@ -1,7 +1,7 @@
-"""Schedules requests: they are computed together where possible, with a bounded delay.
+"""Schedules requests: batches them where possible, with a bounded delay.
 
 One thread computes, because a program uses all cores by itself. While it is busy, requests queue
-up; when it is idle, a request waits at most `delay` seconds for others to be joined with.
+up; when it is idle, a request waits at most `delay` seconds for others to batch with.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class Scheduler:
         self._is_closing = False
 
     def start(self) -> None:
-        """Starts to compute submitted requests."""
+        """Starts computing submitted requests."""
         self._task = asyncio.get_running_loop().create_task(self._compute())
 
     async def close(self) -> None:
-        """Computes the waiting requests, and ends."""
+        """Computes the waiting requests, then stops."""
         self._is_closing = True
         self._changed.set()
         if self._task is not None:
@@ -80,7 +80,7 @@ class Scheduler:
                 await asyncio.wait_for(self._changed.wait(), wait)
 
     def _next(self) -> tuple[list[_Job], float | None]:
-        """The jobs to compute now, or the time until there are some; None if none wait."""
+        """The jobs to compute now, or the time until some are due; None if none wait."""
         now, soonest, chosen = time.perf_counter(), None, None
         for key, group in self._groups.items():
             first = group[0]
@@ -96,9 +96,9 @@ class Scheduler:
         return [], None if soonest is None else soonest - now
 
     def _taken(self, key: Hashable) -> list[_Job]:
-        """The jobs at the front of a group that fit together.
+        """The jobs at the front of a group that are batched.
 
-        A number of rows for which the model is compiled is preferred to up to twice as many.
+        A row count with its own compiled program is preferred to one up to twice as large.
         """
         group = self._groups[key]
         model, most = group[0].model, group[0].model.most_rows(self._most_rows)

@@ -1,4 +1,4 @@
-"""Starts and ends a server: in the foreground until a signal, or alongside a program."""
+"""Starts and stops a server: in the foreground until a signal, or alongside a program."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def application(
 def serve(application: Application, host: str, port: int, shutdown_seconds: int = 30) -> None:
     """Answers requests until SIGTERM or SIGINT.
 
-    Requests that have arrived by then are answered within `shutdown_seconds`. Port 0 chooses a free
-    port. Raises OSError if the port is in use.
+    Requests received by then are answered within `shutdown_seconds`. Port 0 chooses a free port.
+    Raises OSError if the port is in use.
     """
     with _listening(host, port) as listener:
         server = _server(application, shutdown_seconds)
@@ -55,7 +55,7 @@ def serve(application: Application, host: str, port: int, shutdown_seconds: int 
 def serving(application: Application, port: int = 0) -> Iterator[str]:
     """Answers requests on a background thread; returns the address, `http://127.0.0.1:PORT`.
 
-    When the block ends, requests that have arrived are answered, and the server ends.
+    When the block ends, received requests are answered, and the server stops.
     """
     with _listening("127.0.0.1", port) as listener:
         server = _server(application, None)
@@ -83,7 +83,7 @@ def _listening(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.create_server((host, port), family=family, backlog=_BACKLOG)
     # Headers and body are written separately: the second would wait for an acknowledgement.
-    # Connections inherit this; asyncio sets it only for sockets that were made in another way.
+    # Connections inherit this; asyncio sets it only for sockets created otherwise.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener
 

@@ -96,7 +96,7 @@ def test_a_body_that_does_not_come(small: tuple[Application, str]) -> None:
         connection.sendall(head + b'{"inputs"')
         with connection.makefile("rb") as answer:
             assert b" 408 " in answer.readline()
-            assert b"was not there after 0.1 s" in answer.read()
+            assert b"did not arrive in 0.1 s" in answer.read()
 
 
 def test_clients_that_go_away(running: Running) -> None:

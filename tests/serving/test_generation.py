@@ -131,20 +131,20 @@ def test_other_requests_are_answered_meanwhile(served: tuple[Application, str]) 
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"tokens": []}, "from 0 to 10, at least one"),
+        ({"tokens": []}, "non-empty list of integers from 0 to 10"),
         ({"tokens": [11]}, "from 0 to 10"),
         ({"tokens": [-1]}, "from 0 to 10"),
         ({"tokens": [1.0]}, "from 0 to 10"),
         ({"tokens": "text"}, "from 0 to 10"),
         ({"count": 12}, "2 tokens and count = 12 do not fit the context of 12"),
         ({"count": None}, "count = None"),
-        ({"count": 0}, "count is no integer from 1"),
-        ({"count": True}, "count is no integer from 1"),
-        ({"temperature": -1}, "temperature is no number from 0"),
-        ({"temperature": "hot"}, "temperature is no number from 0"),
-        ({"top_k": 0}, "top_k is no integer from 1"),
-        ({"seed": -1}, "seed is no integer from 0"),
-        ({"beams": 2}, "unknown is 'beams'"),
+        ({"count": 0}, "count is not an integer from 1"),
+        ({"count": True}, "count is not an integer from 1"),
+        ({"temperature": -1}, "temperature is not a number from 0"),
+        ({"temperature": "hot"}, "temperature is not a number from 0"),
+        ({"top_k": 0}, "top_k is not an integer from 1"),
+        ({"seed": -1}, "seed is not an integer from 0"),
+        ({"beams": 2}, "unknown field 'beams'"),
     ],
 )
 def test_requests_that_are_refused(

@@ -123,15 +123,15 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"shape": [1, 5], "data": [0] * 5}, "shape [1, 5], the program takes ['batch', 4]"),
     ({"shape": [4]}, "shape [4], the program takes ['batch', 4]"),
     ({"shape": [0, 4], "data": []}, "axis 'batch' is 0, the program takes sizes from 1"),
-    ({"shape": [-1, 4]}, "no list of natural numbers"),
-    ({"shape": [1.0, 4]}, "no list of natural numbers"),
-    ({"shape": [True, 4]}, "no list of natural numbers"),
-    ({"shape": "1, 4"}, "no list of natural numbers"),
-    ({"shape": [1] * 65}, "no list of natural numbers"),
+    ({"shape": [-1, 4]}, "not a list of sizes"),
+    ({"shape": [1.0, 4]}, "not a list of sizes"),
+    ({"shape": [True, 4]}, "not a list of sizes"),
+    ({"shape": "1, 4"}, "not a list of sizes"),
+    ({"shape": [1] * 65}, "not a list of sizes"),
     ({"shape": [1 << 62, 1 << 62]}, "its data have the shape [4]"),
     ({"shape": [2, 4]}, "8 elements; its data have the shape [4]"),
     ({"data": [[1, 2], [3, 4]]}, "its data have the shape [2, 2]"),
-    ({"data": [[1, 2, 3], [4]]}, "no even nest"),
+    ({"data": [[1, 2, 3], [4]]}, "not a regular nested list"),
     ({"data": ["1", 2, 3, 4]}, "its data have to be numbers"),
     ({"data": [None, 2, 3, 4]}, "its data have to be numbers"),
     ({"data": [{}, 2, 3, 4]}, "its data have to be numbers"),
@@ -140,7 +140,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"data": None}, "neither a list of data nor a binary_data_size"),
     ({"parameters": {"binary_data_size": 16}}, "both data and binary_data_size"),
     ({"parameters": {"shared_memory_region": "a"}}, "'shared_memory_region'; known here: binary"),
-    ({"parameters": []}, "no JSON object"),
+    ({"parameters": []}, "not a JSON object"),
 ]
 
 
@@ -151,16 +151,16 @@ def test_bad_inputs(running: Running, change: dict[str, Any], text: str) -> None
 
 
 BAD_BODIES: list[tuple[bytes, str]] = [
-    (b"", "no JSON"),
-    (b'{"inputs": [{"name": "input", "sha', "no JSON"),
-    (b"\xff\xfe", "no JSON"),
-    (b"[" * 40000, "no JSON"),
-    (b"[]", "no JSON object"),
+    (b"", "not JSON"),
+    (b'{"inputs": [{"name": "input", "sha', "not JSON"),
+    (b"\xff\xfe", "not JSON"),
+    (b"[" * 40000, "not JSON"),
+    (b"[]", "not a JSON object"),
     (b"{}", "no list 'inputs'"),
     (b'{"inputs": {}}', "no list 'inputs'"),
     (b'{"inputs": []}', "the input 'input' is missing; the model takes input FP32"),
-    (json.dumps({"inputs": [GOOD, GOOD]}).encode(), "'input' stands in 'inputs' twice"),
-    (json.dumps({"inputs": [GOOD], "id": 7}).encode(), "id of the request is no text"),
+    (json.dumps({"inputs": [GOOD, GOOD]}).encode(), "'input' is in 'inputs' twice"),
+    (json.dumps({"inputs": [GOOD], "id": 7}).encode(), "id of the request is not a string"),
     (json.dumps({"inputs": [GOOD], "outputs": [{"name": "x"}]}).encode(), "no output 'x'"),
     (json.dumps({"inputs": [GOOD], "parameters": {"priority": 1}}).encode(), "'priority'"),
     (
@@ -208,7 +208,7 @@ def binary(size: Any, data: bytes, header: str | None = None, **change: Any) -> 
         ((16, b"\0" * 16, "-1"), "is '-1'"),
         ((16, b"\0" * 16, "abc"), "is 'abc'"),
         ((16, b"\0" * 16, "9" * 50), "the body has"),
-        ((16, b"\0" * 16, "20"), "no JSON"),
+        ((16, b"\0" * 16, "20"), "not JSON"),
     ],
 )
 def test_lengths_that_lie(running: Running, arguments: Any, text: str) -> None:

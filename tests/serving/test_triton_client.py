@@ -94,7 +94,7 @@ def test_loading_and_unloading(programs: Path) -> None:
         assert not client.is_model_ready("mlp")
         with pytest.raises(InferenceServerException, match="'mlp' is not loaded"):
             client.infer("mlp", [tensor("input", floats(1, 4), "FP32", True)])
-        with pytest.raises(InferenceServerException, match="no model 'mlp' that is loaded"):
+        with pytest.raises(InferenceServerException, match="no model 'mlp' is loaded"):
             client.unload_model("mlp")
         with pytest.raises(InferenceServerException, match="no model 'mean' to load"):
             client.load_model("mean")
