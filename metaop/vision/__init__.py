@@ -1,6 +1,6 @@
-"""Pictures, under torchvision's names: data sets, transforms, operators, networks, grids.
+"""Images, under torchvision's names: data sets, transforms, operators, networks, grids.
 
-Pillow reads and writes the files. Submodules are imported when they are first used.
+Pillow reads and writes files. Submodules are imported on first use.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reading and writing files of pictures as tensors (channels, height, width) of bytes."""
+"""Reads and writes image files as uint8 tensors (channels, height, width)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Path = str | os.PathLike[str]
 
 
 class ImageReadMode(Enum):
-    """Which channels of a picture are wanted: the first size of its tensor.
+    """The channels to decode an image to, the first size of its tensor.
 
     >>> metaop.vision.io.ImageReadMode.GRAY.name
     'GRAY'
@@ -35,7 +35,7 @@ _MODES = {"GRAY": "L", "GRAY_ALPHA": "LA", "RGB": "RGB", "RGB_ALPHA": "RGBA"}
 
 
 def read_file(path: Path) -> Tensor:
-    """The bytes of a file, as a tensor of one dimension.
+    """The bytes of a file as a one-dimensional tensor.
 
     >>> import tempfile
     >>> with tempfile.NamedTemporaryFile() as file:
@@ -60,9 +60,9 @@ def write_file(filename: Path, data: Tensor) -> None:
 
 
 def decode_image(input: Tensor | Path, mode: Any = ImageReadMode.UNCHANGED) -> Tensor:
-    """The picture in bytes (or in a file) as a tensor (channels, height, width) of bytes.
+    """Decodes image bytes (or a file) to a uint8 tensor (channels, height, width).
 
-    The shape depends on `mode`: one channel for grey, three for colours, one more for opacity.
+    The shape depends on `mode`: one channel for grey, three for colour, one more for alpha.
 
     >>> png = metaop.vision.io.encode_png(metaop.zeros(3, 2, 5, dtype=metaop.uint8))
     >>> metaop.vision.io.decode_image(png).shape
@@ -72,7 +72,7 @@ def decode_image(input: Tensor | Path, mode: Any = ImageReadMode.UNCHANGED) -> T
 
     wanted = mode.name if isinstance(mode, ImageReadMode) else str(mode)
     if wanted != "UNCHANGED" and wanted not in _MODES:
-        raise ArgumentError(f"mode {mode!r} is none of {', '.join(('UNCHANGED', *_MODES))}")
+        raise ArgumentError(f"mode {mode!r} is not one of {', '.join(('UNCHANGED', *_MODES))}")
     source: Any = input
     if isinstance(input, Tensor):
         if input.dtype.name != "uint8" or input.ndim != 1:
@@ -87,7 +87,7 @@ def decode_image(input: Tensor | Path, mode: Any = ImageReadMode.UNCHANGED) -> T
 
 
 def read_image(path: Path, mode: Any = ImageReadMode.UNCHANGED) -> Tensor:
-    """The picture in a file as a tensor (channels, height, width) of bytes; see `decode_image`.
+    """Reads an image file as a uint8 tensor (channels, height, width); see `decode_image`.
 
     >>> import tempfile
     >>> with tempfile.NamedTemporaryFile(suffix=".png") as file:
@@ -107,7 +107,7 @@ def _encoded(input: Tensor, format: str, **options: Any) -> Tensor:
 
 
 def encode_png(input: Tensor, compression_level: int = 6) -> Tensor:
-    """The bytes of a PNG file with the picture (channels, height, width), in one dimension.
+    """Encodes an image (channels, height, width) as PNG bytes, in one dimension.
 
     >>> bytes(metaop.vision.io.encode_png(metaop.zeros(1, 2, 2, dtype=metaop.uint8)).tolist())[1:4]
     b'PNG'
@@ -116,9 +116,9 @@ def encode_png(input: Tensor, compression_level: int = 6) -> Tensor:
 
 
 def encode_jpeg(input: Tensor, quality: int = 75) -> Tensor:
-    """The bytes of a JPEG file with the picture (channels, height, width), in one dimension.
+    """Encodes an image (channels, height, width) as JPEG bytes, in one dimension.
 
-    `quality` goes from 1 to 100.
+    `quality` is from 1 to 100.
 
     >>> metaop.vision.io.encode_jpeg(metaop.zeros(1, 2, 2, dtype=metaop.uint8))[:2]
     tensor([255, 216], dtype=metaop.uint8)
@@ -127,9 +127,9 @@ def encode_jpeg(input: Tensor, quality: int = 75) -> Tensor:
 
 
 def write_png(input: Tensor, filename: Path, compression_level: int = 6) -> None:
-    """Writes a picture (channels, height, width) as PNG.
+    """Writes an image (channels, height, width) as PNG.
 
-    The picture is in bytes; `compression_level` goes from 0 to 9, the smallest file.
+    The image is uint8; `compression_level` is from 0 to 9 (smallest file).
 
     >>> import tempfile
     >>> with tempfile.NamedTemporaryFile(suffix=".png") as file:
@@ -141,9 +141,9 @@ def write_png(input: Tensor, filename: Path, compression_level: int = 6) -> None
 
 
 def write_jpeg(input: Tensor, filename: Path, quality: int = 75) -> None:
-    """Writes a picture (channels, height, width) as JPEG.
+    """Writes an image (channels, height, width) as JPEG.
 
-    The picture is in bytes; `quality` goes from 1 to 100.
+    The image is uint8; `quality` is from 1 to 100.
 
     >>> import tempfile
     >>> with tempfile.NamedTemporaryFile(suffix=".jpg") as file:

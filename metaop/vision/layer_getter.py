@@ -1,4 +1,4 @@
-"""Feature maps from inside a network."""
+"""Intermediate feature maps of a network."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from metaop.errors import ArgumentError
 
 
 class IntermediateLayerGetter(nn.ModuleDict):
-    """The results of some direct children of a network, which run one after the other.
+    """Returns the outputs of selected direct children of a network, run in sequence.
 
     `return_layers` maps names of children to names of results, as in
     `IntermediateLayerGetter(resnet50(), {"layer1": "low", "layer4": "high"})`.

@@ -1,4 +1,4 @@
-"""The table of networks: their programs in `models/`, arguments, published weights, pictures."""
+"""The table of networks: programs in `models/`, arguments, weights and preprocessing."""
 
 from __future__ import annotations
 
@@ -233,13 +233,13 @@ NETWORKS = {
     "vit_l_32": _transformer(32, 24, 16, 1024, "vit_l_32-c7638314"),
 }
 
-# Classifiers that weights come with: not kept unless asked for in the first network, kept unless
-# declined in the second.
+# Auxiliary classifiers in published weights: dropped by default in the first network, kept by
+# default in the second.
 AUXILIARY = {"googlenet": (("aux1", "aux2"), False), "inception_v3": (("AuxLogits",), True)}
 
 _V1, _V2 = (256, 224, "bilinear"), (232, 224, "bilinear")
-# The shorter side that images were resized to when weights were evaluated, the side that was cut
-# out of them, and the interpolation, where they are not `_V1` for IMAGENET1K_V1.
+# The resized shorter side, the crop size and the interpolation with which weights were evaluated,
+# where they are not `_V1` for IMAGENET1K_V1.
 _EVALUATED = {
     "convnext_tiny": (236, 224, "bilinear"),
     "convnext_small": (230, 224, "bilinear"),
@@ -272,14 +272,14 @@ _EVALUATED = {
 
 
 def evaluated(network: str, version: str) -> tuple[int, int, str]:
-    """How images are resized, cut and interpolated for the weights of a network."""
+    """The resize, crop and interpolation for the weights of a network."""
     if version.endswith("V2"):
         return (255, 240, "bilinear") if network == "efficientnet_b1" else _V2
     return _EVALUATED.get(network, _V1)
 
 
 def normalised(network: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """The means and the deviations of the three colours that are taken off for a network."""
+    """The per-channel means and deviations of a network's input normalisation."""
     if network == "efficientnet_v2_l":
         return (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
     return (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

@@ -1,4 +1,4 @@
-"""Grids of images, writing them to files, drawing on them."""
+"""Image grids: building, saving and drawing on them."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def make_grid(
     scale_each: bool = False,
     pad_value: float = 0.0,
 ) -> Tensor:
-    """One image (channels, height, width) of many, `nrow` side by side.
+    """Tiles images into one (channels, height, width), `nrow` per row.
 
     `normalize` maps `value_range`, or the smallest and largest value, to [0, 1]; `scale_each`
-    does so for every image by itself.
+    does so for every image separately.
 
     >>> metaop.vision.utils.make_grid(metaop.zeros(4, 3, 5, 5), nrow=2).shape
     metaop.Size([3, 16, 16])
@@ -106,11 +106,11 @@ def draw_bounding_boxes(
     font: str | None = None,
     font_size: int | None = None,
 ) -> Tensor:
-    """The image (1 or 3, height, width) with boxes (count, 4), `labels` above them.
+    """Draws boxes (count, 4) and `labels` on an image (1 or 3, height, width).
 
     Bytes give bytes, floats in [0, 1] give floats. Colours are names or (red, green, blue).
 
-    The shape stays.
+    The shape is unchanged.
 
     >>> image, box = metaop.zeros(3, 4, 4), metaop.tensor([[0.0, 0.0, 2.0, 2.0]])
     >>> metaop.vision.utils.draw_bounding_boxes(image, box, colors="white")[0, 0]
@@ -144,7 +144,7 @@ def draw_segmentation_masks(
     alpha: float = 0.8,
     colors: Colour | Sequence[Colour] | None = None,
 ) -> Tensor:
-    """The image (3, height, width) tinted where masks (count, height, width) hold; its shape stays.
+    """Tints an image (3, height, width) where masks (count, height, width) are true; same shape.
 
     >>> image, mask = metaop.zeros(3, 1, 2), metaop.tensor([[True, False]])
     >>> metaop.vision.utils.draw_segmentation_masks(image, mask, 1.0, "white")[0]
@@ -170,7 +170,7 @@ def _bytes_of(image: Tensor) -> np.ndarray:
 
 
 def _as_image(pixels: np.ndarray, like: Tensor) -> Tensor:
-    """Bytes (height, width, 3) as a tensor of the type and on the device of another image."""
+    """Bytes (height, width, 3) as a tensor with the dtype and device of another image."""
     values = np.ascontiguousarray(pixels.transpose(2, 0, 1))
     if like.dtype.kind == "float":
         return from_numpy(values / np.float32(255)).to(like)  # type: ignore[attr-defined]
@@ -178,16 +178,16 @@ def _as_image(pixels: np.ndarray, like: Tensor) -> Tensor:
 
 
 def _colours(colors: Colour | Sequence[Colour] | None, count: int) -> list[tuple[int, int, int]]:
-    """(red, green, blue) for each of `count` things; different ones when none are given."""
+    """(red, green, blue) for each of `count` objects; distinct ones by default."""
     from PIL import ImageColor
 
     if colors is None:
-        # Steps of the golden angle keep neighbours apart.
+        # Steps of the golden angle keep adjacent colours distinct.
         return [
             ImageColor.getrgb(f"hsl({k * 137.5 % 360:.0f}, 90%, 50%)")[:3] for k in range(count)
         ]
     one = isinstance(colors, (str, tuple))
     chosen: Sequence[Any] = [colors] * count if one else list(colors)
     if len(chosen) < count:
-        raise ShapeError(f"{len(chosen)} colors for {count} things", fix="pass one for each")
+        raise ShapeError(f"{len(chosen)} colors for {count} objects", fix="pass one for each")
     return [ImageColor.getrgb(c)[:3] if isinstance(c, str) else tuple(c) for c in chosen]  # type: ignore

@@ -148,9 +148,7 @@ def test_gradients_that_no_optimizer_has() -> None:
     for parameter in net.parameters():
         parameter.grad = None
     net[0].requires_grad_(False)
-    assert "gradients without an optimizer" not in found(
-        lambda: train(2, parameters=last, net=net)
-    )
+    assert "gradients without an optimizer" not in found(lambda: train(2, parameters=last, net=net))
 
 
 def test_the_loader_is_watched() -> None:

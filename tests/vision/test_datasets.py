@@ -91,7 +91,7 @@ def test_damaged_idx_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match=r"train-images-idx3-ubyte is damaged"):
         datasets.MNIST(tmp_path)
     write(path, b"no numbers")
-    with pytest.raises(DatasetError, match="is no idx file"):
+    with pytest.raises(DatasetError, match="is not an idx file"):
         datasets.MNIST(tmp_path)
 
 
@@ -124,7 +124,7 @@ def test_binary_cifar(tmp_path: Path) -> None:
     expected = records[2, 2:].reshape(3, 32, 32).transpose(1, 2, 0)
     np.testing.assert_array_equal(np.asarray(data[2][0]), expected)
     write(tmp_path / "cifar-100-binary/test.bin", records.tobytes()[:-5])
-    with pytest.raises(DatasetError, match="no multiple of a record"):
+    with pytest.raises(DatasetError, match="not a multiple of the record"):
         datasets.CIFAR100(tmp_path, train=False)
 
 
@@ -284,4 +284,4 @@ def test_missing_files_are_named_with_their_source(tmp_path: Path, name: str) ->
     kind = getattr(datasets, name)
     with pytest.raises(DatasetError, match=f"{name} expects {tmp_path}") as caught:
         kind(tmp_path, download=True)
-    assert kind.source in str(caught.value) and "downloads none" in str(caught.value)
+    assert kind.source in str(caught.value) and "never downloads" in str(caught.value)

@@ -352,7 +352,7 @@ def test_position_sensitive_regions(sampling: int) -> None:
     np.testing.assert_allclose(found.numpy(), by_loops(bins, True, aligned), atol=1e-10)
     found = ops.PSRoIPool(bins, SCALE)(features, regions)
     np.testing.assert_allclose(found.numpy(), by_loops(bins, True, pooled), atol=1e-10)
-    with pytest.raises(ShapeError, match="no multiple"):
+    with pytest.raises(ShapeError, match="not a multiple"):
         ops.ps_roi_pool(features, regions, (3, 3), SCALE)
 
 

@@ -1,4 +1,4 @@
-"""Data sets of pictures from local files, under torchvision's names. Nothing is downloaded."""
+"""Image data sets from local files, under torchvision's names. Nothing is downloaded."""
 
 from metaop.vision.datasets import folder
 from metaop.vision.datasets.annotated import (

@@ -1,4 +1,4 @@
-"""Pictures with masks, boxes or attributes in files beside them."""
+"""Images annotated with masks, boxes or attributes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from metaop.vision.datasets.base import Folder, Transform, VisionDataset, one_of
 
 
 def _raw_image(path: str | os.PathLike[str]) -> Any:
-    """A picture in its own mode: masks keep their palette."""
+    """An image in its own mode: masks keep their palette."""
     from PIL import Image
 
     with Image.open(path) as image:
@@ -26,7 +26,7 @@ def _raw_image(path: str | os.PathLike[str]) -> Any:
 
 
 class _VOC(VisionDataset):
-    """Pascal VOC below `root/VOCdevkit/VOCYEAR`, or `root` itself; a list of names is a split."""
+    """Pascal VOC in `root/VOCdevkit/VOCYEAR` or `root`; a split is a list of names."""
 
     source = "http://host.robots.ox.ac.uk/pascal/VOC/"
     lists: str
@@ -50,7 +50,7 @@ class _VOC(VisionDataset):
         bases = (f"VOCdevkit/VOC{year}/", f"VOC{year}/", "")
         split = self.find(*(base + wanted for base in bases))
         base = split.parents[2]
-        # Lists of one class have a second column.
+        # Lists for one class have a second column.
         names = [line.split()[0] for line in split.read_text().splitlines() if line.strip()]
         self.images = [str(base / "JPEGImages" / f"{name}.jpg") for name in names]
         self.targets = [str(base / self.folder / (name + self.extension)) for name in names]
@@ -60,7 +60,7 @@ class _VOC(VisionDataset):
 
 
 class VOCSegmentation(_VOC):
-    """Samples are (picture, mask), the mask a palette image of classes with 255 for borders."""
+    """Samples are (image, mask); the mask is a palette image of classes, with 255 for borders."""
 
     lists, folder, extension = "Segmentation", "SegmentationClass", ".png"
 
@@ -74,7 +74,7 @@ class VOCSegmentation(_VOC):
 
 
 class VOCDetection(_VOC):
-    """Samples are (picture, the annotation as nested dictionaries of texts)."""
+    """Samples are (image, annotation); annotations are nested dictionaries of strings."""
 
     lists, folder, extension = "Main", "Annotations", ".xml"
 
@@ -89,7 +89,7 @@ class VOCDetection(_VOC):
 
 
 def _plain(element: ElementTree.Element) -> Any:
-    """An element as a text or a dictionary; objects are a list even when there is one."""
+    """An element as a string or a dictionary; objects are a list even if there is only one."""
     if not len(element):
         return (element.text or "").strip()
     found: dict[str, Any] = {}
@@ -102,10 +102,10 @@ def _plain(element: ElementTree.Element) -> Any:
 
 
 class Cityscapes(VisionDataset):
-    """Street scenes: pictures in `root/leftImg8bit/SPLIT/CITY`, targets in `root/gtFine/…`.
+    """Street scenes: images in `root/leftImg8bit/SPLIT/CITY`, targets in `root/gtFine/…`.
 
     `mode` is "fine" or "coarse"; `target_type` one or a list of "instance", "semantic", "color"
-    (pictures) and "polygon" (a dictionary). A list gives a tuple of targets.
+    (images) and "polygon" (a dictionary). For a list, the target is a tuple.
     """
 
     source = "https://www.cityscapes-dataset.com"
@@ -159,7 +159,7 @@ class Cityscapes(VisionDataset):
 
 
 class CocoDetection(VisionDataset):
-    """Pictures in `root` with the annotations of a COCO file; targets are lists of dictionaries."""
+    """Images in `root` with the annotations of a COCO file; targets are lists of dictionaries."""
 
     source = "https://cocodataset.org"
 
@@ -181,7 +181,7 @@ class CocoDetection(VisionDataset):
             self.annotations[annotation["image_id"]].append(annotation)
 
     def target_of(self, number: int) -> Any:
-        """The target of the image with an id."""
+        """The target of the image with id `number`."""
         return self.annotations[number]
 
     def __getitem__(self, index: int) -> tuple[Any, Any]:
@@ -194,7 +194,7 @@ class CocoDetection(VisionDataset):
 
 
 class CocoCaptions(CocoDetection):
-    """Pictures in `root` with the captions of a COCO file; targets are lists of texts."""
+    """Images in `root` with the captions of a COCO file; targets are lists of strings."""
 
     def target_of(self, number: int) -> list[str]:
         return [annotation["caption"] for annotation in self.annotations[number]]
@@ -204,7 +204,8 @@ class CelebA(VisionDataset):
     """Faces with attributes, in `root/celeba`: `img_align_celeba/*.jpg` and the lists beside it.
 
     `target_type`, one or a list: "attr" (40 truth values), "identity", "bbox" (x, y, width,
-    height), "landmarks" (ten coordinates). A list gives a tuple of tensors, an empty one None.
+    height), "landmarks" (ten coordinates). For a list, the target is a tuple of tensors, or None if
+    it is empty.
     """
 
     source = "https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html"

@@ -1,4 +1,4 @@
-"""Data sets that are one file of arrays for each split."""
+"""Data sets with one array file per split."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ class SVHN(_Photographs):
 class STL10(_Photographs):
     """Photographs of 96 × 96 pixels: split "train", "test", "unlabeled" or "train+unlabeled".
 
-    The binary files lie in `root/stl10_binary`. Unlabelled images have the class -1. `folds` takes
-    one of the ten published parts of the training images.
+    The binary files are in `root/stl10_binary`. Unlabelled images have the class -1. `folds`
+    selects one of the ten published parts of the training images.
     """
 
     source = "http://ai.stanford.edu/~acoates/stl10/stl10_binary.tar.gz"
@@ -96,7 +96,7 @@ class STL10(_Photographs):
         return np.fromfile(self.find(f"{self.base_folder}/{name}", name), np.uint8)
 
     def _part(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        # The pixels stand column by column.
+        # The pixels are in column-major order.
         images = self._raw(f"{name}_X.bin").reshape(-1, 3, 96, 96).transpose(0, 1, 3, 2)
         if name == "unlabeled":
             return images, np.full(len(images), -1, np.int64)
@@ -125,7 +125,7 @@ class USPS(VisionDataset):
         path = self.find("usps.bz2" if train else "usps.t.bz2")
         rows = [line.split() for line in bz2.decompress(path.read_bytes()).decode().splitlines()]
         values = np.array([[part.partition(":")[2] for part in row[1:]] for row in rows], float)
-        # Values in [-1, 1] become bytes; classes are counted from 1 in the file.
+        # Values in [-1, 1] become bytes; classes in the file start from 1.
         self.data = ((values.reshape(-1, 16, 16) + 1) / 2 * 255).astype(np.uint8)
         self.targets = [int(row[0]) - 1 for row in rows]
 

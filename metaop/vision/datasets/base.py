@@ -1,4 +1,4 @@
-"""What data sets of pictures share: where their files are, and how samples are transformed."""
+"""The base of image data sets: where their files are, and how samples are transformed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Folder = str | os.PathLike[str]
 
 
 class StandardTransform:
-    """A transform of the image and one of the target, as a function of both."""
+    """Combines a transform of the image and one of the target."""
 
     def __init__(
         self, transform: Transform | None = None, target_transform: Transform | None = None
@@ -46,7 +46,7 @@ class VisionDataset(Dataset[tuple[Any, Any]]):
     """Samples (image, target) from files below `root`.
 
     Either `transforms`, a function of image and target, or `transform` and `target_transform`.
-    `source` says where the files can be had; metaop never downloads a data set.
+    `source` says where to get the files; metaop never downloads a data set.
     """
 
     source = ""
@@ -72,7 +72,7 @@ class VisionDataset(Dataset[tuple[Any, Any]]):
         raise NotImplementedError(f"{type(self).__name__} has no length")
 
     def extra_repr(self) -> str:
-        """More lines for the text of the data set."""
+        """Additional lines for the repr of the data set."""
         return ""
 
     def __repr__(self) -> str:
@@ -85,9 +85,9 @@ class VisionDataset(Dataset[tuple[Any, Any]]):
         return "\n".join([f"Dataset {type(self).__name__}", *("    " + line for line in body)])
 
     def find(self, *names: str) -> Path:
-        """The first of some files or folders below the root that exists.
+        """The first of the given files or folders below the root that exists.
 
-        Raises DatasetError, which names all of them and where they can be had.
+        Raises DatasetError, which names all of them and where to get them.
         """
         for name in names:
             path = Path(self.root, name)
@@ -96,17 +96,17 @@ class VisionDataset(Dataset[tuple[Any, Any]]):
         raise self.missing(names)
 
     def missing(self, names: Iterable[str]) -> DatasetError:
-        """The error that says which files are expected where."""
+        """The error that lists the expected files and their locations."""
         places = " or ".join(str(Path(self.root, name)) for name in names)
         return DatasetError(
             f"Dataset not found: {type(self).__name__} expects {places}",
-            fix=f"put the files there; they can be had from {self.source}. "
-            "metaop reads local files and downloads none, whatever `download` says",
+            fix=f"put the files there; they are available from {self.source}. "
+            "metaop reads local files and never downloads, whatever `download` is",
         )
 
 
 def one_of(name: str, value: str, values: Sequence[str]) -> str:
-    """`value` when it is one of the permitted ones; ArgumentError otherwise."""
+    """`value` if it is one of `values`; raises ArgumentError otherwise."""
     if value not in values:
         raise ArgumentError(
             f"Unknown value '{value}' for argument {name}.",
@@ -116,19 +116,19 @@ def one_of(name: str, value: str, values: Sequence[str]) -> str:
 
 
 def contents(path: Path) -> bytes:
-    """The bytes of a file, unpacked when its name ends in .gz."""
+    """The bytes of a file, decompressed if its name ends in .gz."""
     raw = path.read_bytes()
     return gzip.decompress(raw) if path.suffix == ".gz" else raw
 
 
 def load_pickle(path: Path) -> Any:
-    """Containers, texts, numbers and arrays of a pickle; no code of the file runs.
+    """The containers, strings, numbers and arrays of a pickle; no code of the file runs.
 
     Raises DatasetError for anything else.
     """
 
     def persistent(pid: Any) -> Any:
-        raise Damage(f"it refers to {pid!r}, which lies outside the file")
+        raise Damage(f"it refers to {pid!r}, which is outside the file")
 
     try:
         with open(path, "rb") as file:
@@ -138,7 +138,7 @@ def load_pickle(path: Path) -> Any:
 
 
 def open_image(path: str | os.PathLike[str], mode: str = "RGB") -> Any:
-    """The picture in a file, by Pillow, converted to a mode."""
+    """Opens an image file with Pillow and converts it to a mode."""
     from PIL import Image
 
     with open(path, "rb") as file:

@@ -16,7 +16,7 @@ _PIXELS = 3 * 32 * 32
 class CIFAR10(VisionDataset):
     """50,000 training and 10,000 test images of 32 × 32 pixels in ten classes.
 
-    The batches lie in `root/cifar-10-batches-py` (or `cifar-10-batches-bin`, or in `root` itself).
+    The batches are in `root/cifar-10-batches-py` (or `cifar-10-batches-bin`, or `root` itself).
     Samples are (Pillow image, class); `data` is an array (count, 32, 32, 3), `targets` a list.
     """
 
@@ -70,7 +70,7 @@ class CIFAR10(VisionDataset):
         record = self.label_bytes + _PIXELS
         if not raw.size or raw.size % record:
             raise DatasetError(
-                f"{path} is damaged: {raw.size} bytes are no multiple of a record of {record}"
+                f"{path} is damaged: {raw.size} bytes are not a multiple of the record's {record}"
             )
         records = raw.reshape(-1, record)
         return records[:, self.label_bytes :], records[:, self.label_bytes - 1].tolist()
@@ -94,7 +94,7 @@ class CIFAR10(VisionDataset):
 
 
 class CIFAR100(CIFAR10):
-    """As CIFAR-10, with a hundred classes of 600 images each."""
+    """Like CIFAR-10, with a hundred classes of 600 images each."""
 
     source = "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz"
     base_folder = "cifar-100-python"

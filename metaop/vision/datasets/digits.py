@@ -1,4 +1,4 @@
-"""MNIST and its successors: images and labels in idx files."""
+"""MNIST and its variants: images and labels in idx files."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from metaop.errors import ArgumentError, DatasetError
 from metaop.tensor.core import Tensor
 from metaop.vision.datasets.base import Folder, Transform, VisionDataset, contents, one_of
 
-# The third byte of an idx file names the type of its numbers, which are big-endian.
+# The third byte of an idx file encodes the element type; numbers are big-endian.
 _TYPES = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 
 
 def read_idx(path: Path) -> np.ndarray:
-    """The array in an idx file (also packed as .gz)."""
+    """Reads the array in an idx file, optionally compressed as .gz."""
     raw = contents(path)
     kind, ndim = (raw[2], raw[3]) if len(raw) >= 4 else (0, 0)
     if raw[:2] != b"\0\0" or kind not in _TYPES:
-        raise DatasetError(f"{path} is no idx file: it begins with {raw[:4]!r}")
+        raise DatasetError(f"{path} is not an idx file: it begins with {raw[:4]!r}")
     shape = tuple(np.frombuffer(raw, ">i4", ndim, 4).tolist())
     numbers = np.frombuffer(raw, _TYPES[kind], offset=4 + 4 * ndim)
     if numbers.size != math.prod(shape):
@@ -37,7 +37,7 @@ def read_idx(path: Path) -> np.ndarray:
 class MNIST(VisionDataset):
     """Handwritten digits: 60,000 training and 10,000 test images of 28 × 28 bytes.
 
-    The idx files, packed or not, lie in `root/MNIST/raw`, `root/MNIST` or `root`. Samples are
+    The idx files, compressed or not, are in `root/MNIST/raw`, `root/MNIST` or `root`. Samples are
     (Pillow image, class); `data` (count, 28, 28) and `targets` (count,) are tensors.
     """
 
@@ -62,7 +62,7 @@ class MNIST(VisionDataset):
         self.targets = metaop.from_numpy(self._read(labels).astype(np.int64))
 
     def files(self) -> tuple[str, str]:
-        """The names of the files with images and labels."""
+        """The names of the image file and the label file."""
         prefix = "train" if self.train else "t10k"
         return f"{prefix}-images-idx3-ubyte", f"{prefix}-labels-idx1-ubyte"
 
@@ -84,7 +84,7 @@ class MNIST(VisionDataset):
 
     @property
     def class_to_idx(self) -> dict[str, int]:
-        """The number of every class."""
+        """The index of every class."""
         return {name: number for number, name in enumerate(self.classes)}
 
     @property
@@ -124,7 +124,7 @@ class EMNIST(MNIST):
         self.classes = self._classes()
 
     def _classes(self) -> list[str]:
-        # Where upper and lower case look alike there is one class.
+        # Letters whose upper and lower case look alike share a class.
         merged = set("CIJKLMOPSUVWXYZ".lower())
         distinct = set(string.digits + string.ascii_letters)
         if self.split in ("digits", "mnist"):
@@ -139,7 +139,7 @@ class EMNIST(MNIST):
 
 
 class QMNIST(MNIST):
-    """MNIST traced to its origin, with all 60,000 test images: `what` "train", "test", "test10k".
+    """MNIST rebuilt from its source, with 60,000 test images: `what` "train", "test", "test10k".
 
     Without `compat`, targets are the eight numbers of the extended labels.
     """

@@ -1,4 +1,4 @@
-"""Folders whose names are classes."""
+"""Data sets from folders named after classes."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ IMG_EXTENSIONS = (*(".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".t
 
 
 def has_file_allowed_extension(filename: str, extensions: str | tuple[str, ...]) -> bool:
-    """Whether a name ends in one of the extensions, in any case."""
+    """Whether a name ends in one of the extensions, ignoring case."""
     return filename.lower().endswith(
         extensions if isinstance(extensions, str) else tuple(extensions)
     )
 
 
 def is_image_file(filename: str) -> bool:
-    """Whether a name ends as those of pictures do."""
+    """Whether a name has an image extension."""
     return has_file_allowed_extension(filename, IMG_EXTENSIONS)
 
 
 def pil_loader(path: str) -> Any:
-    """The picture in a file, as RGB."""
+    """Loads an image file as RGB."""
     return open_image(path)
 
 
@@ -35,7 +35,7 @@ default_loader = pil_loader
 
 
 def find_classes(directory: Folder) -> tuple[list[str], dict[str, int]]:
-    """The folders in a folder in the order of their names, and their numbers."""
+    """The subfolders of a folder, sorted by name, and their class indices."""
     classes = sorted(entry.name for entry in os.scandir(directory) if entry.is_dir())
     if not classes:
         raise FileNotFoundError(f"Couldn't find any class folder in {os.fspath(directory)}.")
@@ -49,7 +49,7 @@ def make_dataset(
     is_valid_file: Callable[[str], bool] | None = None,
     allow_empty: bool = False,
 ) -> list[tuple[str, int]]:
-    """(path, class) of all files below the folders of the classes, in the order of their names."""
+    """(path, class) of all files below the class folders, sorted by name."""
     if (extensions is None) == (is_valid_file is None):
         raise ArgumentError(
             "Both extensions and is_valid_file cannot be None or not None at the same time"
@@ -76,9 +76,9 @@ def make_dataset(
 
 
 class DatasetFolder(VisionDataset):
-    """Files in `root/CLASS/…`; samples are (what `loader` makes of the file, class).
+    """Files in `root/CLASS/…`; samples are (`loader(path)`, class).
 
-    `classes`, `class_to_idx`, `samples` and `targets` say what was found.
+    `classes`, `class_to_idx`, `samples` and `targets` describe the files found.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class DatasetFolder(VisionDataset):
         if not os.path.isdir(self.root):
             raise DatasetError(
                 f"{type(self).__name__}: there is no folder {self.root}",
-                fix="it should hold one folder of files for each class",
+                fix="it should contain one folder of files per class",
             )
         self.classes, self.class_to_idx = self.find_classes(self.root)
         self.loader = loader
@@ -105,7 +105,7 @@ class DatasetFolder(VisionDataset):
         )
         self.targets = [target for _, target in self.samples]
 
-    # Subclasses may say otherwise what the classes are and which files belong to them.
+    # Subclasses may override how classes and their files are found.
     find_classes = staticmethod(find_classes)
     make_dataset = staticmethod(make_dataset)
 
@@ -118,7 +118,7 @@ class DatasetFolder(VisionDataset):
 
 
 class ImageFolder(DatasetFolder):
-    """Pictures in `root/CLASS/…`, read as RGB unless `loader` says otherwise."""
+    """Images in `root/CLASS/…`, loaded as RGB by the default `loader`."""
 
     def __init__(
         self,
@@ -148,7 +148,7 @@ class ImageNet(ImageFolder):
 
 
 class FakeData(VisionDataset):
-    """Random images that are the same whenever an index is asked for."""
+    """Random images; the same index always gives the same image."""
 
     def __init__(
         self,

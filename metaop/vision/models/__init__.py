@@ -1,7 +1,7 @@
-"""Networks under torchvision's names, whose weights load: the programs of `models/`.
+"""Networks under torchvision's names, compatible with its weights: the programs of `models/`.
 
-Example: `resnet18(num_classes=10)`, or `resnet18(weights="DEFAULT")` with weights that are found in
-(or downloaded into) the folder of `metaop.hub`.
+Example: `resnet18(num_classes=10)`, or `resnet18(weights="DEFAULT")` with weights from the folder
+of `metaop.hub`, downloaded if they are missing.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from metaop.vision.networks import AUXILIARY, NETWORKS, evaluated, normalised
 _SERVER = "https://download.pytorch.org/models/"
 
 
-# torchvision's names of arguments where ours differ.
+# torchvision's argument names where ours differ.
 _RENAMED = {"width_mult": "width"}
-# Class names of weights are spelled in their own ways.
+# Class names of weights with irregular spelling.
 _SPELLING = {
     **{"wide_resnet": "Wide_ResNet", "resnet": "ResNet", "resnext": "ResNeXt", "vgg": "VGG"},
     **{"mobilenet_v": "MobileNet_V", "squeezenet": "SqueezeNet", "googlenet": "GoogLeNet"},
@@ -69,11 +69,11 @@ class WeightsEnum(Enum):
 
     @property
     def url(self) -> str:
-        """Where the file is."""
+        """The address of the file."""
         return f"{_SERVER}{self.value}.pth"
 
     def transforms(self) -> transforms.Compose:
-        """What images went through when the weights were evaluated."""
+        """The preprocessing with which the weights were evaluated."""
         side, cut, interpolation = evaluated(self.network, self.name)
         return transforms.Compose(
             [
@@ -113,7 +113,7 @@ def _weights_class(network: str) -> type[WeightsEnum]:
 
 
 def _chosen(name: str, weights: Any) -> WeightsEnum | None:
-    """The member that an argument `weights` or `pretrained` stands for."""
+    """The member selected by an argument `weights` or `pretrained`."""
     kind: Any = globals()[_weights_name(name)]
     if weights is None or weights is False:
         return None
@@ -121,7 +121,7 @@ def _chosen(name: str, weights: Any) -> WeightsEnum | None:
 
 
 def member(name: str, kind: Any, weights: Any) -> WeightsEnum:
-    """The one of `kind` that `weights` is or names. Raises ArgumentError where there is none."""
+    """The member of `kind` that `weights` is or names. Raises ArgumentError if there is none."""
     if isinstance(weights, kind):
         return weights
     label = str(weights).rpartition(".")[2]
@@ -162,7 +162,7 @@ def _builder(name: str) -> Callable[..., nn.Module]:
 
 
 def _current_names(state: dict[str, Any]) -> dict[str, Any]:
-    """Names in the files of DenseNet have a dot that modules cannot have."""
+    """Renames keys of DenseNet files, which have a dot that module names cannot have."""
     old = re.compile(r"(denselayer\d+\.(?:norm|conv))\.(\d)")
     return {old.sub(r"\1\2", name): value for name, value in state.items()}
 
@@ -175,7 +175,7 @@ def _without_auxiliary(
     kept: bool,
     options: dict[str, Any],
 ) -> nn.Module:
-    """As in torchvision: weights come with auxiliary classifiers, which may go afterwards."""
+    """As in torchvision: weights include auxiliary classifiers, which may be dropped."""
     model = kind(**{"transform_input": True, **arguments, "aux_logits": True})
     model.load_state_dict(state)
     if not options.get("aux_logits", kept):
@@ -203,11 +203,11 @@ def list_models() -> list[str]:
 
 
 def get_model(name: str, **config: Any) -> nn.Module:
-    """The network of a name."""
+    """Builds the network with a name."""
     if name not in NETWORKS:
-        raise ArgumentError(f"Unknown model {name}", fix=f"there are {', '.join(list_models())}")
+        raise ArgumentError(f"Unknown model {name}", fix=f"choose {', '.join(list_models())}")
     return globals()[name](**config)
 
 
-# Behind what they use of this module.
+# Imported last because they use this module.
 from metaop.vision.models import detection, segmentation  # noqa: E402

@@ -1,7 +1,7 @@
-"""Networks that find things in images, under torchvision's names.
+"""Object detectors, under torchvision's names.
 
-Example: `fasterrcnn_resnet50_fpn(num_classes=3)`. What is found comes as in torchvision: images in
-[0, 1] (3, height, width), one by one, to dictionaries of boxes, labels and scores, or to losses.
+Example: `fasterrcnn_resnet50_fpn(num_classes=3)`. The interface is torchvision's: a list of images
+in [0, 1] (3, height, width) gives dictionaries of boxes, labels and scores, or losses in training.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _builder(name: str, module: str) -> Callable[..., nn.Module]:
     build.__doc__ = (
         f"The network {name} with random parameters and 91 classes unless `num_classes` is given."
         f"\n\n    Further `options` are those of `metaop.models.{module}`. Raises ArgumentError\n"
-        "    for `weights` and `weights_backbone`: nothing is downloaded."
+        "    for `weights` and `weights_backbone`, because nothing is downloaded."
     )
     return build
 

@@ -1,4 +1,4 @@
-"""Networks that tell the class of every pixel, under torchvision's names.
+"""Semantic segmentation networks, under torchvision's names.
 
 Example: `fcn_resnet50(num_classes=5)`, or `fcn_resnet50(weights="DEFAULT")`.
 """
@@ -22,10 +22,10 @@ _CLASSES = {
 
 
 class SegmentationWeights(models.WeightsEnum):
-    """The published weights of a network that tells the class of every pixel."""
+    """The published weights of a segmentation network."""
 
     def transforms(self) -> transforms.Compose:
-        """What images went through when the weights were evaluated."""
+        """The preprocessing with which the weights were evaluated."""
         return transforms.Compose(
             [
                 transforms.Resize(520),
@@ -50,7 +50,7 @@ class DeepLabV3_ResNet50_Weights(SegmentationWeights):
 
 
 def refuse_backbone(name: str, weights_backbone: Any) -> None:
-    """Raises ArgumentError where weights are asked for a part of a network."""
+    """Raises ArgumentError if weights are requested for the backbone."""
     if weights_backbone is not None:
         raise ArgumentError(
             f"{name} got weights_backbone={weights_backbone!r}",
@@ -75,7 +75,7 @@ def _builder(name: str, module: str, kind: Any) -> Callable[..., nn.Module]:
             raise ArgumentError(
                 f"the weights of {name} are those of 21 classes with an auxiliary classifier, "
                 f"not of num_classes={num_classes}, aux_loss={aux_loss}",
-                fix="leave both out",
+                fix="omit both",
             )
         model = make(21, True)
         model.load_state_dict(models.member(name, kind, weights).get_state_dict(progress))

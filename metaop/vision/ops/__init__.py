@@ -1,4 +1,4 @@
-"""Operators of detectors and image networks, under torchvision's names."""
+"""Operators for detectors and image networks, under torchvision's names."""
 
 from metaop.vision.ops.boxes import (
     batched_nms,

@@ -11,7 +11,7 @@ from metaop.errors import ArgumentError, ShapeError
 from metaop.kernels import kernel, lanes
 from metaop.tensor.core import Tensor, from_array
 
-# So many boxes are looked at side by side; what lies in earlier blocks is left out.
+# Boxes are compared in blocks of this size; those suppressed by earlier blocks are skipped.
 _BLOCK = 128
 
 
@@ -24,7 +24,7 @@ def check_boxes(name: str, boxes: Tensor) -> None:
 
 
 def _wide(values: Any) -> Any:
-    """Values in a type that holds their products."""
+    """Values in a dtype wide enough for their products."""
     if values.dtype.kind == "float":
         return values if values.dtype.itemsize > 2 else values.float()
     return values if values.dtype.itemsize > 4 else values.int()
@@ -52,7 +52,7 @@ def _intersection_and_union(boxes1: Any, boxes2: Any) -> tuple[Any, Any]:
 
 
 def box_iou(boxes1: Tensor, boxes2: Tensor) -> Tensor:
-    """Intersection over union of every one of (N, 4) with every one of (M, 4): (N, M).
+    """Pairwise intersection over union of boxes (N, 4) and (M, 4): (N, M).
 
     Boxes are corners (x1, y1, x2, y2).
 
@@ -67,14 +67,14 @@ def box_iou(boxes1: Tensor, boxes2: Tensor) -> Tensor:
 
 
 def _hull(boxes1: Any, boxes2: Any) -> Any:
-    """Width and height of the smallest box around every pair of boxes."""
+    """Width and height of the smallest box that encloses each pair of boxes."""
     low = metaop.minimum(boxes1[..., :, None, :2], boxes2[..., None, :, :2])
     high = metaop.maximum(boxes1[..., :, None, 2:], boxes2[..., None, :, 2:])
     return _wide(high - low).clamp(min=0)
 
 
 def generalized_box_iou(boxes1: Tensor, boxes2: Tensor) -> Tensor:
-    """IoU less the part of the hull that neither box covers, (N, M).
+    """IoU minus the fraction of the enclosing box that neither box covers, (N, M).
 
     From Rezatofighi et al., "Generalized intersection over union" (2019).
 
@@ -91,7 +91,7 @@ def generalized_box_iou(boxes1: Tensor, boxes2: Tensor) -> Tensor:
 
 
 def _distance(boxes1: Any, boxes2: Any, eps: float) -> tuple[Any, Any]:
-    """IoU, and the squared distance of the centres by that of the hull's corners."""
+    """IoU, and the squared distance of the centres over the enclosing box's squared diagonal."""
     size = _hull(boxes1, boxes2)
     diagonal = (size**2).sum(-1) + eps
     centre1, centre2 = ((boxes[..., :2] + boxes[..., 2:]) / 2 for boxes in (boxes1, boxes2))
@@ -100,7 +100,7 @@ def _distance(boxes1: Any, boxes2: Any, eps: float) -> tuple[Any, Any]:
 
 
 def distance_box_iou(boxes1: Tensor, boxes2: Tensor, eps: float = 1e-7) -> Tensor:
-    """IoU less the relative distance of the centres, (N, M).
+    """IoU minus the relative distance of the centres, (N, M).
 
     From Zheng et al., "Distance-IoU loss" (2020).
 
@@ -113,7 +113,7 @@ def distance_box_iou(boxes1: Tensor, boxes2: Tensor, eps: float = 1e-7) -> Tenso
 
 
 def complete_box_iou(boxes1: Tensor, boxes2: Tensor, eps: float = 1e-7) -> Tensor:
-    """IoU less the distance of the centres and the difference of the aspect ratios, (N, M).
+    """IoU minus terms for the distance of centres and the difference of aspect ratios, (N, M).
 
     From Zheng et al., "Distance-IoU loss" (2020).
 
@@ -137,9 +137,9 @@ _FORMATS = ("xyxy", "xywh", "cxcywh")
 
 
 def box_convert(boxes: Tensor, in_fmt: str, out_fmt: str) -> Tensor:
-    """Boxes (…, 4) as "xyxy" (corners), "xywh" (corner, size) or "cxcywh" (centre, size).
+    """Converts boxes (…, 4) between "xyxy", "xywh" (corner, size) and "cxcywh" (centre, size).
 
-    Raises ArgumentError for other words.
+    Raises ArgumentError for other formats.
 
     >>> metaop.vision.ops.box_convert(metaop.tensor([[1.0, 2.0, 4.0, 6.0]]), "xyxy", "xywh")
     tensor([[1., 2., 3., 4.]])
@@ -165,7 +165,7 @@ def box_convert(boxes: Tensor, in_fmt: str, out_fmt: str) -> Tensor:
 
 
 def clip_boxes_to_image(boxes: Tensor, size: tuple[int, int]) -> Tensor:
-    """Boxes (…, 4) cut at the borders of an image of `size` (height, width).
+    """Clips boxes (…, 4) to an image of `size` (height, width).
 
     >>> metaop.vision.ops.clip_boxes_to_image(metaop.tensor([[-1.0, 2.0, 9.0, 9.0]]), (5, 6))
     tensor([[0., 2., 6., 5.]])
@@ -201,7 +201,7 @@ def masks_to_boxes(masks: Tensor) -> Tensor:
         return metaop.zeros(0, 4, device=masks.device)
     held: Any = masks != 0
     if not held.flatten(1).any(1).all():
-        raise ArgumentError("masks_to_boxes: a mask has no pixels", fix="leave such masks out")
+        raise ArgumentError("masks_to_boxes: a mask has no pixels", fix="remove empty masks")
     ends = []
     for dim in (1, 2):
         touched: Any = held.any(dim).to(metaop.int32)
@@ -240,9 +240,10 @@ def _survivors(corners, areas, groups, ends, is_box, limit, alive):  # type: ign
 
 
 def nms(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
-    """The indices of the boxes that stay, by falling score; their number is read.
+    """Non-maximum suppression: the indices of the kept boxes, by decreasing score.
 
-    Of two boxes (N, 4) whose IoU exceeds the threshold, the one with the lower score (N) goes.
+    Of two boxes (N, 4) whose IoU exceeds the threshold, the one with the lower score (N) is
+    dropped. The number of kept boxes is read, which runs pending work.
 
     >>> boxes = metaop.tensor([[0.0, 0.0, 2.0, 2.0], [0.0, 0.0, 2.0, 1.9], [5.0, 5.0, 6.0, 6.0]])
     >>> metaop.vision.ops.nms(boxes, metaop.tensor([0.5, 0.9, 0.7]), 0.5)
@@ -252,7 +253,7 @@ def nms(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
 
 
 def batched_nms(boxes: Tensor, scores: Tensor, idxs: Tensor, iou_threshold: float) -> Tensor:
-    """As `nms`, where only boxes of the same class `idxs` (N) meet: boxes (N, 4), scores (N).
+    """`nms` within each class `idxs` (N) separately: boxes (N, 4), scores (N).
 
     >>> boxes = metaop.tensor([[0.0, 0.0, 2.0, 2.0], [0.0, 0.0, 2.0, 1.9]])
     >>> scores, classes = metaop.tensor([0.5, 0.9]), metaop.tensor([0, 1])
@@ -270,7 +271,7 @@ def _suppressed(name: str, boxes: Any, scores: Any, groups: Any | None, threshol
             f"{list(scores.shape)}"
         )
     if boxes.device.placement is not None:
-        # A kernel cannot be spread over ranks: each has the whole, and computes the same.
+        # This kernel cannot be sharded: every rank has all boxes and computes the same.
         parts = (
             x if x is None else from_array(x._array(), x.dtype) for x in (boxes, scores, groups)
         )
@@ -287,7 +288,7 @@ def _suppressed(name: str, boxes: Any, scores: Any, groups: Any | None, threshol
 
 
 def _stays(boxes: Any, groups: Any, threshold: float) -> Any:
-    """Which boxes stay; they come by group, and by falling score in each."""
+    """Which boxes are kept; they are sorted by group, then by decreasing score."""
     boxes = boxes.double() if boxes.dtype.kind == "int" else boxes.to(boxes.dtype.compute)
     limit = _below(threshold) if boxes.dtype is metaop.float32 else float(threshold)
     ends = _last_of_group(groups) // _BLOCK
@@ -297,7 +298,7 @@ def _stays(boxes: Any, groups: Any, threshold: float) -> Any:
 
 
 def _last_of_group(groups: Any) -> Any:
-    """The last place of the group of each element; groups stand side by side."""
+    """The last index of each element's group; groups are contiguous."""
     begins = metaop.nn.functional.pad(groups[1:] != groups[:-1], (1, 0))
     number = begins.cumsum(0)
     places = metaop.arange(len(groups), device=groups.device)
@@ -305,13 +306,13 @@ def _last_of_group(groups: Any) -> Any:
 
 
 def _in_blocks(values: Any) -> Any:
-    """Rows of values cut into blocks, the last one filled up with zeros."""
+    """Rows of values split into blocks, the last one padded with zeros."""
     count = values.shape[-1]
     filled = metaop.nn.functional.pad(values, (0, -count % _BLOCK))
     return filled.unflatten(-1, (-1, _BLOCK)).contiguous()
 
 
 def _below(threshold: float) -> float:
-    """The greatest number in single precision that does not exceed the threshold."""
+    """The largest float32 that does not exceed the threshold."""
     near = np.float32(threshold)
     return float(near if float(near) <= threshold else np.nextafter(near, np.float32(-np.inf)))

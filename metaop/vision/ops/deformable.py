@@ -1,4 +1,4 @@
-"""Convolution whose taps are moved by learned offsets."""
+"""Deformable convolution: its taps are moved by learned offsets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _pair(value: Pair) -> tuple[int, int]:
 
 
 def _interpolated(pixels: Any, y: Any, x: Any) -> Any:
-    """Values (batch, groups, channels, taps, height, width) at places without the channels."""
+    """Interpolated values (batch, groups, channels, taps, height, width) at (y, x)."""
     batch, groups, channels, height, width = pixels.shape
     device = pixels.device
 
@@ -52,10 +52,10 @@ def deform_conv2d(
     dilation: Pair = (1, 1),
     mask: Tensor | None = None,
 ) -> Tensor:
-    """A convolution that reads at moved places, interpolated, and weighed by `mask`.
+    """A convolution whose taps are moved by `offset`, interpolated, and weighted by `mask`.
 
-    `offset` (batch, 2 · groups · taps, height, width) holds the way down and across of every tap,
-    `mask` (batch, groups · taps, height, width) its factor; height and width are those of the
+    `offset` (batch, 2 · groups · taps, height, width) holds the shift down and right of every tap,
+    `mask` (batch, groups · taps, height, width) its weight; height and width are those of the
     result, whose shape is `conv2d`'s. X. Zhu and others, "Deformable ConvNets v2", 2018.
 
     >>> image, offset = metaop.arange(3.0).reshape(1, 1, 1, 3), metaop.zeros(1, 2, 1, 3)
@@ -97,7 +97,7 @@ def deform_conv2d(
 
 
 class DeformConv2d(nn.Module):
-    """`deform_conv2d` with parameters; called with an image, offsets and perhaps a mask.
+    """`deform_conv2d` with parameters; called with an image, offsets and optionally a mask.
 
     The weight is (O, C / groups, KH, KW).
 

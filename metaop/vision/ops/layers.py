@@ -36,7 +36,7 @@ class FrozenBatchNorm2d(nn.Module):
         self.register_buffer("running_var", metaop.ones(num_features))
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        # Weights of ordinary batch normalisation fit too.
+        # Weights of ordinary batch normalisation can be loaded too.
         state_dict.pop(prefix + "num_batches_tracked", None)
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
@@ -50,7 +50,7 @@ class FrozenBatchNorm2d(nn.Module):
 
 
 class Permute(nn.Module):
-    """The dimensions in another order, as a module.
+    """`permute` as a module: reorders the dimensions.
 
     >>> metaop.vision.ops.Permute([0, 2, 1])(metaop.ones(1, 2, 3)).shape
     metaop.Size([1, 3, 2])
@@ -65,7 +65,7 @@ class Permute(nn.Module):
 
 
 class MLP(nn.Sequential):
-    """Linear layers with a normalisation, an activation and dropout after each but the last.
+    """Linear layers; each but the last is followed by normalisation, activation and dropout.
 
     The shape (…, in_channels) becomes (…, hidden_channels[-1]).
 
@@ -99,7 +99,7 @@ class MLP(nn.Sequential):
 
 
 class Conv2dNormActivation(nn.Sequential):
-    """A convolution that keeps the size (divided by the stride), a normalisation, an activation.
+    """A convolution, by default padded to keep the size at stride 1, normalisation and activation.
 
     Images are (N, C, H, W).
 
@@ -138,9 +138,9 @@ class Conv2dNormActivation(nn.Sequential):
 
 
 class SqueezeExcitation(nn.Module):
-    """Channels weighed by what a small network makes of their means.
+    """Scales channels by weights that a small network computes from their means.
 
-    The shape (N, C, H, W) stays. J. Hu and others, "Squeeze-and-excitation networks", 2017.
+    The shape (N, C, H, W) is unchanged. J. Hu and others, "Squeeze-and-excitation networks", 2017.
 
     >>> metaop.vision.ops.SqueezeExcitation(4, 2)(metaop.zeros(1, 4, 2, 2)).shape
     metaop.Size([1, 4, 2, 2])
@@ -166,10 +166,10 @@ class SqueezeExcitation(nn.Module):
 
 
 def stochastic_depth(input: Tensor, p: float, mode: str, training: bool = True) -> Tensor:
-    """The whole batch ("batch") or single samples ("row") dropped with probability `p`.
+    """Drops the whole batch ("batch") or single samples ("row") with probability `p`.
 
-    The shape stays. What stays is divided by 1 - p. G. Huang and others, "Deep networks with
-    stochastic depth", 2016.
+    The shape is unchanged. The rest is divided by 1 - p. G. Huang and others, "Deep networks
+    with stochastic depth", 2016.
 
     >>> kept = metaop.vision.ops.stochastic_depth(metaop.ones(100, 2), 0.5, "row")
     >>> metaop.unique(kept)
@@ -188,7 +188,7 @@ def stochastic_depth(input: Tensor, p: float, mode: str, training: bool = True) 
 
 
 class StochasticDepth(nn.Module):
-    """`stochastic_depth` as a module, which keeps the shape, and the values unless it trains.
+    """`stochastic_depth` as a module; keeps the shape, and is the identity in evaluation.
 
     >>> metaop.vision.ops.StochasticDepth(0.5, "row").eval()(metaop.ones(2))
     tensor([1., 1.])
@@ -207,9 +207,9 @@ class StochasticDepth(nn.Module):
 
 
 class FeaturePyramidNetwork(nn.Module):
-    """Feature maps of falling size, each with what the smaller ones know added.
+    """Adds the upsampled coarser feature maps to each finer one.
 
-    Takes and gives an ordered mapping of names to maps; all results have `out_channels` channels.
+    Takes and returns an ordered mapping of names to maps; all results have `out_channels` channels.
     T. Lin and others, "Feature pyramid networks for object detection", 2016.
 
     >>> pyramid = metaop.vision.ops.FeaturePyramidNetwork([4, 8], 6)

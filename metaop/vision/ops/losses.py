@@ -1,4 +1,4 @@
-"""Losses of detectors."""
+"""Losses for detectors."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def sigmoid_focal_loss(
     gamma: float = 2,
     reduction: str = "none",
 ) -> Tensor:
-    """Cross entropy of logits that weighs easy examples less, for targets in {0, 1}.
+    """Binary cross entropy of logits that down-weights easy examples, for targets in {0, 1}.
 
-    Both have one shape. `alpha` in [0, 1] weighs positive against negative examples; a negative one
-    weighs nothing. T. Lin and others, "Focal loss for dense object detection", 2017.
+    Both have one shape. `alpha` in [0, 1] balances positive against negative examples; -1 disables
+    that. T. Lin and others, "Focal loss for dense object detection", 2017.
 
     >>> logits, targets = metaop.tensor([0.0, 3.0]), metaop.tensor([1.0, 1.0])
     >>> metaop.vision.ops.sigmoid_focal_loss(logits, targets)
@@ -56,7 +56,7 @@ def sigmoid_focal_loss(
 
 
 def _pairwise(boxes1: Any, boxes2: Any, eps: float) -> tuple[Any, Any, Any, Any]:
-    """IoU and union of boxes of the same row, and width and height of the hull."""
+    """Row-wise IoU and union, and width and height of the enclosing box."""
     low = metaop.maximum(boxes1[..., :2], boxes2[..., :2])
     high = metaop.minimum(boxes1[..., 2:], boxes2[..., 2:])
     meet = (high > low).all(-1)
@@ -76,7 +76,7 @@ def _pairwise(boxes1: Any, boxes2: Any, eps: float) -> tuple[Any, Any, Any, Any]
 def generalized_box_iou_loss(
     boxes1: Tensor, boxes2: Tensor, reduction: str = "none", eps: float = 1e-7
 ) -> Tensor:
-    """1 less the generalised IoU of the boxes (…, 4) of the same row.
+    """1 minus the row-wise generalised IoU of boxes (…, 4).
 
     >>> a, b = metaop.tensor([[0.0, 0.0, 2.0, 2.0]]), metaop.tensor([[2.0, 2.0, 4.0, 4.0]])
     >>> metaop.vision.ops.generalized_box_iou_loss(a, b)
@@ -95,7 +95,7 @@ def _apart(boxes1: Any, boxes2: Any, width: Any, height: Any, eps: float) -> Any
 def distance_box_iou_loss(
     boxes1: Tensor, boxes2: Tensor, reduction: str = "none", eps: float = 1e-7
 ) -> Tensor:
-    """1 less the IoU, plus the relative distance of the centres, row by row: boxes (…, 4).
+    """1 minus the IoU, plus the relative distance of the centres, for rows of boxes (…, 4).
 
     >>> a, b = metaop.tensor([[0.0, 0.0, 2.0, 2.0]]), metaop.tensor([[2.0, 2.0, 4.0, 4.0]])
     >>> metaop.vision.ops.distance_box_iou_loss(a, b)
@@ -108,7 +108,7 @@ def distance_box_iou_loss(
 def complete_box_iou_loss(
     boxes1: Tensor, boxes2: Tensor, reduction: str = "none", eps: float = 1e-7
 ) -> Tensor:
-    """As the distance loss, plus the difference of the aspect ratios: boxes (…, 4).
+    """The distance loss plus a term for the difference of aspect ratios: boxes (…, 4).
 
     >>> a, b = metaop.tensor([[0.0, 0.0, 2.0, 2.0]]), metaop.tensor([[0.0, 0.0, 2.0, 4.0]])
     >>> metaop.vision.ops.complete_box_iou_loss(a, b)

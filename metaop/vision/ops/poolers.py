@@ -1,4 +1,4 @@
-"""Region features from the level of a pyramid that suits the size of each region."""
+"""Region features from a pyramid, with the level chosen by the region's size."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from metaop.vision.ops.regions import gathered, taps
 class MultiScaleRoIAlign(nn.Module):
     """`roi_align` on one of several feature maps, chosen by the area of each box.
 
-    A box of `canonical_scale` pixels goes to `canonical_level`, one of half the side a level lower.
+    A box of `canonical_scale` pixels uses `canonical_level`; half the side uses one level lower.
     The result has the shape (regions, channels, *output_size).
 
     >>> pooler = metaop.vision.ops.MultiScaleRoIAlign(["map"], 2, sampling_ratio=1)
@@ -70,9 +70,9 @@ class MultiScaleRoIAlign(nn.Module):
         scales: list[float],
         levels: np.ndarray,
     ) -> Tensor:
-        """One gather from the pixels of all maps, whichever of them the boxes read.
+        """Gathers from the pixels of all maps at once.
 
-        So one program serves all numbers of boxes in each map.
+        So one program serves any numbers of boxes per map.
         """
         shapes = np.array([value.shape[2:] for value in maps])
         starts = np.cumsum([0, *shapes.prod(1)])[:-1]
@@ -89,7 +89,7 @@ class MultiScaleRoIAlign(nn.Module):
         return gathered(pixels, images, channels, down.rows(widths, start), across)
 
     def _levels(self, corners: np.ndarray, scales: list[float]) -> np.ndarray:
-        """The number of the map for every box."""
+        """The index of the map for every box."""
         lowest, highest = (int(-math.log2(scale)) for scale in (scales[0], scales[-1]))
         sides = np.sqrt((corners[:, 2] - corners[:, 0]) * (corners[:, 3] - corners[:, 1]))
         level = np.floor(self.canonical_level + np.log2(sides / self.canonical_scale) + 1e-6)
@@ -103,6 +103,6 @@ class MultiScaleRoIAlign(nn.Module):
 
 
 def _scale(value: Tensor, image_shapes: Sequence[tuple[int, int]]) -> float:
-    """How many pixels of a map there are to one of the image: a power of two."""
+    """The scale of a map relative to the image, a power of two."""
     height = max(shape[0] for shape in image_shapes)
     return 2.0 ** round(math.log2(value.shape[-2] / height))

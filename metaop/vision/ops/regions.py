@@ -1,7 +1,7 @@
 """Features of regions of interest: gathers at sampling points, reduced over each bin.
 
-Where the points lie is computed from the boxes on the host; the boxes get no gradient, as in
-torchvision. The gradient of the features is the scatter that belongs to the gather.
+The host computes the points from the boxes; boxes get no gradient, as in torchvision. The gradient
+of the features is the scatter that corresponds to the gather.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _pair(size: Size) -> tuple[int, int]:
 
 
 class Taps(NamedTuple):
-    """Along one axis: the pixel below and above each point, and the weight of either.
+    """Along one axis: the pixels below and above each point, and their weights.
 
     Arrays (regions, bins, points of a bin).
     """
@@ -50,7 +50,7 @@ class Taps(NamedTuple):
     weights: tuple[np.ndarray, np.ndarray]
 
     def rows(self, width: int | np.ndarray, start: int | np.ndarray = 0) -> Taps:
-        """Rows as places among the pixels of an image of this width, the first one at `start`."""
+        """Rows as flat pixel indices of an image of this width that starts at `start`."""
         low, high = (start + width * part for part in self.places)
         return Taps((low, high), self.weights)
 
@@ -58,7 +58,7 @@ class Taps(NamedTuple):
 def taps(
     start: np.ndarray, extent: np.ndarray, bins: int, sampling: int, size: int | np.ndarray
 ) -> Taps:
-    """Points at equal distances in every bin, each between two pixels of an axis of `size`.
+    """Equidistant points in every bin, each between two pixels of an axis of `size`.
 
     Sizes may differ: (regions, 1, 1).
     """
@@ -81,8 +81,8 @@ def gathered(
 ) -> Any:
     """The mean of the points of each bin of pixels (images, channels, pixels).
 
-    A pixel stands at the sum of its places `down` and `across`; `channels` broadcasts to (channel,
-    bins, bins).
+    The index of a pixel is the sum of `down` and `across`; `channels` broadcasts to (channel, bins,
+    bins).
     """
     device, dtype = pixels.device, pixels.dtype
 
@@ -119,12 +119,12 @@ def roi_align(
     sampling_ratio: int = -1,
     aligned: bool = False,
 ) -> Tensor:
-    """Features (regions, channels, *output_size) of regions of images, without rounding.
+    """Pools regions of images to (regions, channels, *output_size) by bilinear interpolation.
 
-    `boxes`: rows (image, x1, y1, x2, y2), or for each image a tensor of shape (count, 4). Each bin
-    is the mean of `sampling_ratio`² interpolated points (as many as it has pixels, when that is not
-    positive). `aligned` shifts by half a pixel, so that pixels are areas and not points. From He et
-    al., "Mask R-CNN" (2017).
+    `boxes`: rows (image, x1, y1, x2, y2), or a tensor of shape (count, 4) per image. Each bin is
+    the mean of `sampling_ratio`² interpolated points (if not positive, about one per pixel).
+    `aligned` shifts by half a pixel, so that pixels are areas, not points. From He et al., "Mask
+    R-CNN" (2017).
 
     >>> image = metaop.arange(16.0).reshape(1, 1, 4, 4)
     >>> box = metaop.tensor([[0.0, 0.0, 4.0, 4.0]])
@@ -148,7 +148,7 @@ def _own_channels(name: str, input: Tensor, bins: tuple[int, int]) -> np.ndarray
     count = bins[0] * bins[1]
     if input.shape[1] % count:
         raise ShapeError(
-            f"{name}: {input.shape[1]} channels are no multiple of the {count} bins of {bins}"
+            f"{name}: {input.shape[1]} channels are not a multiple of the {count} bins of {bins}"
         )
     return np.arange(input.shape[1]).reshape(-1, *bins)
 
@@ -160,7 +160,7 @@ def ps_roi_align(
     spatial_scale: float = 1.0,
     sampling_ratio: int = -1,
 ) -> Tensor:
-    """As `roi_align`, where every bin reads channels of its own.
+    """Position-sensitive `roi_align`: every bin reads its own channels.
 
     The input has size[0] * size[1] times the channels of the result. From Dai et al., "R-FCN"
     (2016).
@@ -196,7 +196,7 @@ def _pooled(
     input: Any, rows: np.ndarray, bins: tuple[int, int], channels: np.ndarray, extra: int,
     scale: float,
 ) -> tuple[Any, np.ndarray]:  # fmt: skip
-    """All pixels of every bin (…, pixels), and which of them lie in it."""
+    """All pixels of every bin (…, pixels), and which of them are in it."""
     corners = np.floor(rows[:, 1:] * scale + 0.5)
     sizes = np.maximum(corners[:, 2:] - corners[:, :2] + extra, 1)
     down, down_inside = _windows(corners[:, 1], sizes[:, 1], bins[0], input.shape[2])
@@ -214,10 +214,10 @@ def _pooled(
 
 
 def roi_pool(input: Tensor, boxes: Boxes, output_size: Size, spatial_scale: float = 1.0) -> Tensor:
-    """The maximum of the pixels in every bin of regions of images; 0 where a bin has none.
+    """The maximum of the pixels in each bin of regions of images; 0 for an empty bin.
 
-    The result is (R, C, H, W) for R regions, the extents being `output_size`. From Girshick, "Fast
-    R-CNN" (2015).
+    The result is (R, C, H, W) for R regions; (H, W) is `output_size`. From Girshick, "Fast R-CNN"
+    (2015).
 
     >>> image = metaop.arange(16.0).reshape(1, 1, 4, 4)
     >>> metaop.vision.ops.roi_pool(image, [metaop.tensor([[0.0, 0.0, 3.0, 3.0]])], 2)
@@ -235,7 +235,7 @@ def roi_pool(input: Tensor, boxes: Boxes, output_size: Size, spatial_scale: floa
 def ps_roi_pool(
     input: Tensor, boxes: Boxes, output_size: Size, spatial_scale: float = 1.0
 ) -> Tensor:
-    """The mean of the pixels in every bin, where every bin reads channels of its own.
+    """Position-sensitive average pooling of regions: every bin reads its own channels.
 
     The input has size[0] * size[1] times the channels of the result. From Dai et al., "R-FCN"
     (2016).
@@ -274,7 +274,7 @@ class _Region(nn.Module):
 
 
 class RoIAlign(_Region):
-    """`roi_align` as a module: its arguments are the options, beginning with the output's size.
+    """`roi_align` as a module, constructed with its options, the output size first.
 
     >>> layer = metaop.vision.ops.RoIAlign(2, spatial_scale=0.5, sampling_ratio=1)
     >>> layer(metaop.ones(1, 3, 4, 4), [metaop.tensor([[0.0, 0.0, 8.0, 8.0]])]).shape
@@ -286,7 +286,7 @@ class RoIAlign(_Region):
 
 
 class PSRoIAlign(_Region):
-    """`ps_roi_align` as a module: its arguments are the options, beginning with the output's size.
+    """`ps_roi_align` as a module, constructed with its options, the output size first.
 
     >>> layer = metaop.vision.ops.PSRoIAlign(2)
     >>> layer(metaop.ones(1, 4, 4, 4), [metaop.tensor([[0.0, 0.0, 4.0, 4.0]])]).shape
@@ -298,7 +298,7 @@ class PSRoIAlign(_Region):
 
 
 class RoIPool(_Region):
-    """`roi_pool` as a module: its arguments are the options, beginning with the output's size.
+    """`roi_pool` as a module, constructed with its options, the output size first.
 
     >>> layer = metaop.vision.ops.RoIPool(2)
     >>> layer(metaop.ones(1, 3, 4, 4), [metaop.tensor([[0.0, 0.0, 3.0, 3.0]])]).shape
@@ -310,7 +310,7 @@ class RoIPool(_Region):
 
 
 class PSRoIPool(_Region):
-    """`ps_roi_pool` as a module: its arguments are the options, beginning with the output's size.
+    """`ps_roi_pool` as a module, constructed with its options, the output size first.
 
     >>> layer = metaop.vision.ops.PSRoIPool(2)
     >>> layer(metaop.ones(1, 4, 4, 4), [metaop.tensor([[0.0, 0.0, 3.0, 3.0]])]).shape

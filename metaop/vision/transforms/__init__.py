@@ -1,4 +1,4 @@
-"""Transformations of images, under torchvision's names (its first interface)."""
+"""Image transforms, under the names of torchvision's v1 interface."""
 
 from metaop.vision.transforms import functional
 from metaop.vision.transforms.automatic import (

@@ -1,10 +1,9 @@
-"""Where the pixels of a tensor image are worked on: in NumPy, or as recorded operators.
+"""Chooses where the pixels of a tensor image are processed: in NumPy, or by recorded operators.
 
-A sample of a data set is plain host data. Its transformations run in NumPy: they differ from
-sample to sample, so recording them would make a new program for every batch. An image that takes
-part in a graph (it requires a gradient, lies on another device, is not computed yet or is traced)
-goes through the operators of metaop. The functions on pixels are written once, in the words that
-both have.
+A sample of a data set is plain host data. Its transforms run in NumPy: they differ from sample to
+sample, so recording them would create a new program for every batch. An image that is part of a
+graph (it requires a gradient, is on another device, is pending or is traced) is processed by metaop
+operators. Functions on pixels are written once, with functions that both have.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ def is_host_data(image: Tensor) -> bool:
 
 
 def on_pixels(function: Function) -> Function:
-    """Makes a function of pixels one of tensors; it gives the image first, then its options."""
+    """Makes a function of pixels one of tensors; the image comes first, then its options."""
 
     @functools.wraps(function)
     def on_tensor(image: Any, *args: Any, **options: Any) -> Any:
@@ -63,7 +62,7 @@ def on_pixels(function: Function) -> Function:
 
 
 def namespace(image: Pixels) -> ModuleType:
-    """The module whose functions take the image."""
+    """The module whose functions accept the image."""
     return metaop if isinstance(image, Tensor) else np
 
 
@@ -75,27 +74,27 @@ def dtype_of(image: Pixels) -> DType:
 
 
 def cast(image: Pixels, dtype: DType) -> Pixels:
-    """The values as another type; floats lose their fraction on the way to integers."""
+    """Converts the values to another dtype; floats are truncated to integers."""
     if isinstance(image, Tensor):
         return image.to(dtype)  # type: ignore[attr-defined]
     return image.astype(dtype.numpy, copy=False)
 
 
 def constant(values: np.ndarray, image: Pixels) -> Pixels:
-    """An array of the host beside the image: as it is, or as a tensor on the image's device."""
+    """A host array in the image's form: unchanged, or as a tensor on the image's device."""
     if isinstance(image, Tensor):
         return metaop.as_tensor(values, device=image.device)
     return values
 
 
 def working_type(image: Pixels) -> DType:
-    """The float type in which values between pixels are computed."""
+    """The float type in which interpolated values are computed."""
     dtype = dtype_of(image)
     return dtype if dtype.kind == "float" else dtypes.float32
 
 
 def rounded_to(values: Pixels, dtype: DType) -> Pixels:
-    """Floats as `dtype`: integers are rounded and kept in range."""
+    """Converts floats to `dtype`; integers are rounded and clamped."""
     if dtype.kind == "float":
         return cast(values, dtype)
     xp = namespace(values)

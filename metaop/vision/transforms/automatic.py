@@ -27,7 +27,7 @@ class AutoAugmentPolicy(Enum):
     SVHN = "svhn"
 
 
-# Pairs of operations with their probability and the number of their magnitude (of ten), from the
+# Pairs of operations with probability and magnitude index (of ten), from the
 # appendix of E. Cubuk and others, "AutoAugment: learning augmentation policies from data", 2018.
 _POLICIES = {
     "imagenet": """
@@ -92,7 +92,7 @@ def _translated(axis: int) -> Callable[..., Any]:
     return change
 
 
-# Every operation as a function of the image, a magnitude, and how it shows what it moves.
+# Every operation as a function of the image, a magnitude, and interpolation and fill.
 _OPERATIONS: dict[str, Callable[[Any, float, dict[str, Any]], Any]] = {
     "Identity": lambda img, size, options: img,
     "ShearX": _sheared(0),
@@ -110,14 +110,14 @@ _OPERATIONS: dict[str, Callable[[Any, float, dict[str, Any]], Any]] = {
     "Equalize": lambda img, size, options: F.equalize(img),
     "Invert": lambda img, size, options: F.invert(img),
 }
-# Those whose magnitude may as well be negative.
+# Operations whose magnitude may also be negative.
 _SIGNED = frozenset(
     (
         *("ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate"),
         *("Brightness", "Color", "Contrast", "Sharpness"),
     )
 )
-# What the two methods without learned policies choose from.
+# The operations of the two methods without learned policies.
 _CHOICES = [name for name in _OPERATIONS if name != "Invert"]
 
 
@@ -129,7 +129,7 @@ def magnitudes(
     colour: float = 0.9,
     bits: int = 4,
 ) -> dict[str, np.ndarray]:
-    """The magnitudes of the operations in `bins` steps; `reach` is the way along x and y."""
+    """The magnitudes of the operations in `bins` steps; `reach` is the range along x and y."""
     ends = {
         **dict.fromkeys(("ShearX", "ShearY"), shear),
         **dict.fromkeys(("Brightness", "Color", "Contrast", "Sharpness"), colour),
@@ -144,13 +144,13 @@ def magnitudes(
 
 
 def _reach(img: Any) -> tuple[float, float]:
-    """How far an image is moved at most along x and y: in proportion to its size."""
+    """The maximum translation along x and y, in proportion to the image size."""
     _, height, width = F.get_dimensions(img)
     return 150.0 / 331.0 * width, 150.0 / 331.0 * height
 
 
 class _Automatic(Transform):
-    """What the three share: how moved images are shown, and doing an operation."""
+    """The base of the three methods: interpolation, fill, and applying an operation."""
 
     def __init__(self, interpolation: Any, fill: Any) -> None:
         super().__init__()
@@ -165,7 +165,7 @@ class _Automatic(Transform):
 
 
 class AutoAugment(_Automatic):
-    """Two operations of a learned policy, on images of bytes; the shape stays.
+    """Applies two operations of a learned policy to uint8 images; the shape is unchanged.
 
     E. Cubuk and others, "AutoAugment: learning augmentation policies from data", 2019.
 
@@ -205,7 +205,7 @@ def _parsed(operation: str) -> tuple[str, float, int]:
 
 
 class RandAugment(_Automatic):
-    """`num_ops` random operations of one common magnitude, on images of bytes; the shape stays.
+    """Applies `num_ops` random operations of one magnitude to uint8 images; keeps the shape.
 
     E. Cubuk and others, "RandAugment: practical automated data augmentation", 2019.
 
@@ -240,7 +240,7 @@ class RandAugment(_Automatic):
 
 
 class TrivialAugmentWide(_Automatic):
-    """One random operation of random magnitude, on images of bytes; the shape stays.
+    """Applies one random operation of random magnitude to uint8 images; keeps the shape.
 
     S. Müller and F. Hutter, "TrivialAugment: tuning-free yet state-of-the-art data augmentation",
     2021.

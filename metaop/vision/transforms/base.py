@@ -1,4 +1,4 @@
-"""What all transforms are: modules that draw their parameters from metaop's generator."""
+"""The base of transforms: modules that draw their parameters from metaop's generator."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from metaop.vision.transforms.modes import InterpolationMode
 
 
 class Transform(nn.Module):
-    """A function of an image; `shown` names the attributes that its text lists."""
+    """A function of an image; `shown` names the attributes in its repr."""
 
     shown: tuple[str, ...] = ()
 
@@ -27,7 +27,7 @@ class Transform(nn.Module):
 
 
 class RandomTransform(Transform):
-    """Does something (`change`) to an image with probability `p`."""
+    """Applies `change` to an image with probability `p`."""
 
     shown: tuple[str, ...] = ("p",)
 
@@ -47,7 +47,7 @@ def _text(value: Any) -> str:
 
 
 def pair_of(size: int | Sequence[int]) -> tuple[int, int]:
-    """(height, width) of one number or of two."""
+    """(height, width) from one number or two."""
     if isinstance(size, (int, float)):
         return int(size), int(size)
     if len(size) not in (1, 2):
@@ -56,7 +56,7 @@ def pair_of(size: int | Sequence[int]) -> tuple[int, int]:
 
 
 def interval(name: str, value: Any, center: float = 0.0, *, bound: Any = None) -> tuple:
-    """The (low, high) of a parameter that is given as a distance from `center`, or as both."""
+    """The (low, high) of a parameter given as a distance from `center`, or as a pair."""
     if isinstance(value, (int, float)):
         if value < 0:
             raise ArgumentError(f"If {name} is a single number, it must be non negative.")
@@ -78,7 +78,7 @@ def drawn_extents(
     ratio: Sequence[float],
     random: np.random.Generator,
 ) -> tuple[int, int]:
-    """Height and width of a part of an image: `scale` of its area, `ratio` of width to height.
+    """Random height and width of a crop: `scale` is the area fraction, `ratio` width over height.
 
     The logarithm of the ratio is uniform.
     """
@@ -88,5 +88,5 @@ def drawn_extents(
 
 
 def uniform(low: float, high: float, random: np.random.Generator | None = None) -> float:
-    """A number between two others."""
+    """A uniform random number between two others."""
     return float((random or host_random(None)).uniform(low, high))

@@ -1,4 +1,4 @@
-"""Transforms of values: colours, contrast, blur, erased windows."""
+"""Photometric transforms: colours, contrast, blur, random erasing."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ Interval = tuple[float, float] | None
 
 
 class ColorJitter(Transform):
-    """Brightness, contrast, saturation and hue changed at random, in random order; the shape stays.
+    """Changes brightness, contrast, saturation and hue at random; the shape is unchanged.
 
-    A number x draws factors from 1 - x to 1 + x (hue: from -x to x); a pair is the interval.
+    The order is random. A number x draws factors from 1 - x to 1 + x (hue: from -x to x); a pair is
+    the interval.
 
     >>> metaop.vision.transforms.ColorJitter(brightness=(2.0, 2.0))(metaop.full((1, 1, 2), 0.25))
     tensor([[[0.5000, 0.5000]]])
@@ -74,7 +75,7 @@ class ColorJitter(Transform):
 
 
 class Grayscale(Transform):
-    """The image without colour: `num_output_channels`, one or three, is the size of its channels.
+    """Converts to greyscale with `num_output_channels` channels, one or three; keeps other sizes.
 
     >>> metaop.vision.transforms.Grayscale()(metaop.ones(3, 2, 2)).shape
     metaop.Size([1, 2, 2])
@@ -91,7 +92,7 @@ class Grayscale(Transform):
 
 
 class RandomGrayscale(RandomTransform):
-    """The image without colour with probability `p`; the shape stays.
+    """Converts to greyscale with probability `p`; the shape is unchanged.
 
     >>> red = metaop.tensor([1.0, 0.0, 0.0]).reshape(3, 1, 1)
     >>> metaop.vision.transforms.RandomGrayscale(p=1.0)(red).flatten()
@@ -106,9 +107,9 @@ class RandomGrayscale(RandomTransform):
 
 
 class GaussianBlur(Transform):
-    """The image blurred; the standard deviation is drawn from the interval `sigma`.
+    """Blurs the image with a standard deviation drawn from the interval `sigma`.
 
-    The shape stays.
+    The shape is unchanged.
 
     >>> metaop.vision.transforms.GaussianBlur(3)(metaop.ones(1, 3, 4)).shape
     metaop.Size([1, 3, 4])
@@ -137,7 +138,7 @@ class GaussianBlur(Transform):
 
 
 class RandomInvert(RandomTransform):
-    """The negative with probability `p`; the shape stays.
+    """Inverts the image with probability `p`; the shape is unchanged.
 
     >>> metaop.vision.transforms.RandomInvert(p=1.0)(metaop.tensor([[[0.0, 0.25]]]))
     tensor([[[1.0000, 0.7500]]])
@@ -148,7 +149,7 @@ class RandomInvert(RandomTransform):
 
 
 class RandomPosterize(RandomTransform):
-    """Only the highest `bits` of every byte with probability `p`; the shape stays.
+    """Keeps only the highest `bits` of every byte with probability `p`; the shape is unchanged.
 
     >>> image = metaop.tensor([[[255, 100]]], dtype=metaop.uint8)
     >>> metaop.vision.transforms.RandomPosterize(1, p=1.0)(image)
@@ -166,7 +167,7 @@ class RandomPosterize(RandomTransform):
 
 
 class RandomSolarize(RandomTransform):
-    """The negative of all pixels above a threshold with probability `p`; the shape stays.
+    """Inverts pixels of at least a threshold with probability `p`; the shape is unchanged.
 
     >>> metaop.vision.transforms.RandomSolarize(0.5, p=1.0)(metaop.tensor([[[0.25, 0.75]]]))
     tensor([[[0.2500, 0.2500]]])
@@ -183,7 +184,7 @@ class RandomSolarize(RandomTransform):
 
 
 class RandomAdjustSharpness(RandomTransform):
-    """The image sharpened or blurred with probability `p`; the shape stays.
+    """Sharpens or blurs the image with probability `p`; the shape is unchanged.
 
     >>> metaop.vision.transforms.RandomAdjustSharpness(2.0, p=1.0)(metaop.ones(1, 3, 3)).shape
     metaop.Size([1, 3, 3])
@@ -200,7 +201,7 @@ class RandomAdjustSharpness(RandomTransform):
 
 
 class RandomAutocontrast(RandomTransform):
-    """Every channel stretched from black to white with probability `p`; the shape stays.
+    """Stretches each channel's contrast to the full range with probability `p`; keeps the shape.
 
     >>> image = metaop.tensor([[[0.25, 0.5, 0.75]]])
     >>> metaop.vision.transforms.RandomAutocontrast(p=1.0)(image)
@@ -212,7 +213,7 @@ class RandomAutocontrast(RandomTransform):
 
 
 class RandomEqualize(RandomTransform):
-    """Every grey about as often as any other with probability `p`; the shape of the bytes stays.
+    """Equalises the histogram of a uint8 image with probability `p`; the shape is unchanged.
 
     >>> image = (metaop.arange(512) // 128).to(metaop.uint8).reshape(1, 16, 32)
     >>> metaop.vision.transforms.RandomEqualize(p=1.0)(image).unique().tolist()
@@ -224,10 +225,10 @@ class RandomEqualize(RandomTransform):
 
 
 class RandomErasing(RandomTransform):
-    """A random window of a tensor image replaced by `value` (numbers, or "random"), sometimes.
+    """Replaces a random window of a tensor image by `value` (numbers, or "random").
 
-    `p` is the probability, `scale` the interval of its part of the area, `ratio` that of its aspect
-    ratio. The shape stays.
+    `p` is the probability, `scale` the interval of the area fraction, `ratio` that of the aspect
+    ratio. The shape is unchanged.
 
     >>> image = metaop.ones(1, 10, 10)
     >>> metaop.vision.transforms.RandomErasing(p=1.0)(image).sum().item() < 100
@@ -258,7 +259,7 @@ class RandomErasing(RandomTransform):
     def get_params(
         img: Tensor, scale: Sequence[float], ratio: Sequence[float], value: Any = None
     ) -> tuple[int, int, int, int, Any]:
-        """Row, column, height, width and content; the whole image itself after ten misses."""
+        """Row, column, height, width and content; the unchanged image after ten failed draws."""
         channels, rows, columns = img.shape[-3:]
         random = host_random(None)
         for _ in range(10):

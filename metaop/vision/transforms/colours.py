@@ -1,4 +1,4 @@
-"""Values of pixels: brightness, contrast, hue, grey, inversion, normalisation."""
+"""Functions of pixel values: brightness, contrast, hue, grey, inversion, normalisation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from metaop.vision.transforms.arrays import (
 
 
 def converted(image: Pixels, dtype: DType) -> Pixels:
-    """The image as another type, black and white kept."""
+    """Converts the image to another dtype; black and white are preserved."""
     before = dtype_of(image)
     if before is dtype:
         return image
@@ -31,7 +31,7 @@ def converted(image: Pixels, dtype: DType) -> Pixels:
             return cast(image, dtype)
         if before.itemsize <= dtype.itemsize and dtype.itemsize >= 4:
             raise DTypeError(f"The cast from {before} to {dtype} cannot be performed safely.")
-        # Just below the next integer, so that every value gets an equal share of [0, 1].
+        # Just below the next integer, so that every value covers an equal part of [0, 1].
         return cast(image * (dtype.highest + 1 - 1e-3), dtype)
     if dtype.kind == "float":
         return cast(image, dtype) / before.highest
@@ -61,7 +61,7 @@ def normalize(image: Pixels, mean: np.ndarray, std: np.ndarray) -> Pixels:
 
 
 def grey(image: Pixels) -> Pixels:
-    """One channel of an RGB image, as the eye weighs red, green and blue."""
+    """The luma of an RGB image, as one channel."""
     check_channels("rgb_to_grayscale", image, (1, 3))
     if image.shape[-3] == 1:
         return image
@@ -77,7 +77,7 @@ def rgb_to_grayscale(image: Pixels, channels: int = 1) -> Pixels:
 
 
 def blend(image: Pixels, other: Pixels | float, ratio: float) -> Pixels:
-    """`ratio` of the image and the rest of another; beyond 1 it moves away from the other."""
+    """Blends `ratio` of the image with another; a ratio above 1 extrapolates."""
     dtype, work = dtype_of(image), working_type(image)
     mixed = cast(image, work) * ratio
     if not isinstance(other, float):
@@ -133,7 +133,7 @@ def adjust_hue(image: Pixels, factor: float) -> Pixels:
 
 
 def _turned(values: Pixels, turn: float) -> Pixels:
-    """RGB in [0, 1] with the hue turned by a part of the circle."""
+    """RGB in [0, 1] with the hue rotated by a fraction of the circle."""
     xp = namespace(values)
     red, green, blue = (values[..., k, :, :] for k in range(3))
     high = xp.maximum(xp.maximum(red, green), blue)
@@ -151,7 +151,7 @@ def _turned(values: Pixels, turn: float) -> Pixels:
     sector = ((hue / 6.0 + 1.0) % 1.0 + turn) % 1.0 * 6.0
 
     def channel(start: int) -> Pixels:
-        # A channel falls from full to none and rises again on its way around the circle.
+        # Around the hue circle, a channel falls from full to none and rises again.
         place = (sector + start) % 6.0
         share = xp.clip(xp.minimum(place, 4.0 - place), 0.0, 1.0)
         return xp.clip(high * (1.0 - saturation * share), 0.0, 1.0)
@@ -225,7 +225,7 @@ def equalize(image: Pixels) -> Pixels:
 
 
 def _equalized(channel: np.ndarray) -> np.ndarray:
-    """Every grey as often as any other, as far as one table of 256 values can do it."""
+    """Histogram equalisation by one table of 256 values."""
     counts = np.bincount(channel.reshape(-1), minlength=256)
     step = counts[counts > 0][:-1].sum() // 255
     if step == 0:

@@ -1,4 +1,4 @@
-"""Transforms of transforms, and those that change what an image is."""
+"""Transforms that combine transforms, and conversions of images."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from metaop.vision.transforms.base import Transform
 
 
 class Compose:
-    """Several transforms, one after the other; each takes what the one before gives, of any shape.
+    """Applies transforms in order; each takes the result of the previous one, of any shape.
 
     >>> from metaop.vision import transforms
     >>> both = transforms.Compose([transforms.CenterCrop(2), transforms.Normalize([0.5], [0.5])])
@@ -41,7 +41,7 @@ class Compose:
 
 
 class RandomTransforms:
-    """The base of those that choose among transforms, which is what their sequence has to hold.
+    """The base of transforms that choose from a sequence of transforms.
 
     Raises ArgumentError for anything but a sequence.
 
@@ -61,7 +61,7 @@ class RandomTransforms:
 
 
 class RandomOrder(RandomTransforms):
-    """All transforms in random order; shapes have to fit in each.
+    """Applies all transforms in random order; each must accept the shapes of the others.
 
     >>> from metaop.vision import transforms
     >>> transforms.RandomOrder([transforms.RandomInvert(1.0)] * 2)(metaop.zeros(1, 1, 2))
@@ -75,9 +75,9 @@ class RandomOrder(RandomTransforms):
 
 
 class RandomChoice(RandomTransforms):
-    """One of the transforms, with probabilities `p` (equal ones unless given).
+    """Applies one of the transforms, with probabilities `p` (equal by default).
 
-    Shapes have to fit in each of them.
+    The shape must suit each of them.
 
     >>> from metaop.vision import transforms
     >>> transforms.RandomChoice([transforms.RandomInvert(1.0)])(metaop.zeros(1, 1, 2))
@@ -98,7 +98,7 @@ class RandomChoice(RandomTransforms):
 
 
 class RandomApply(nn.Module):
-    """All transforms with probability `p`, or none; the shape is what they make it.
+    """Applies all transforms with probability `p`, else none; the shape follows from them.
 
     >>> from metaop.vision import transforms
     >>> transforms.RandomApply([transforms.RandomInvert(1.0)], p=1.0)(metaop.zeros(1, 1, 2))
@@ -123,7 +123,7 @@ class RandomApply(nn.Module):
 
 
 class Lambda:
-    """A function as a transform; raises ArgumentError for what cannot be called.
+    """A function as a transform; raises ArgumentError unless it is callable.
 
     >>> metaop.vision.transforms.Lambda(lambda image: image * 2)(metaop.ones(1))
     tensor([2.])
@@ -142,7 +142,7 @@ class Lambda:
 
 
 class ToTensor:
-    """A Pillow image or an array (height, width, channels) as a tensor with values in [0, 1].
+    """Converts a Pillow image or an array (height, width, channels) to a tensor in [0, 1].
 
     Its shape is (channels, height, width).
 
@@ -159,7 +159,7 @@ class ToTensor:
 
 
 class PILToTensor(ToTensor):
-    """A Pillow image as a tensor (channels, height, width) of its own element type and size.
+    """Converts a Pillow image to a tensor (channels, height, width) of the same dtype and size.
 
     >>> from PIL import Image
     >>> metaop.vision.transforms.PILToTensor()(Image.new("L", (2, 1), 7))
@@ -171,7 +171,7 @@ class PILToTensor(ToTensor):
 
 
 class ToPILImage:
-    """A tensor (channels, height, width) or an array (height, width, channels) as an image.
+    """Converts a tensor (channels, height, width) or array (height, width, channels) to an image.
 
     Its size is (width, height); see `functional.to_pil_image`.
 
@@ -190,7 +190,7 @@ class ToPILImage:
 
 
 class ConvertImageDtype(Transform):
-    """A tensor image as another type, black and white kept; the shape stays.
+    """Converts a tensor image to another dtype and scales its range; the shape is unchanged.
 
     >>> image = metaop.tensor([[[0, 255]]], dtype=metaop.uint8)
     >>> metaop.vision.transforms.ConvertImageDtype(metaop.float32)(image)

@@ -1,4 +1,4 @@
-"""Images as tensors and back."""
+"""Conversions between images and tensors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def _pixels(image: Image) -> np.ndarray:
-    """The pixels of a Pillow image, (channels, height, width), freshly allocated."""
+    """The pixels of a Pillow image as a new array (channels, height, width)."""
     if image.mode == "1":
         array = 255 * np.array(image, np.uint8)
     elif image.mode.startswith("I;16"):
@@ -38,9 +38,10 @@ def _channels_first(array: np.ndarray) -> np.ndarray:
 
 
 def to_tensor(pic: Any) -> Tensor:
-    """A Pillow image or an array (height, width, channels) as a tensor (channels, height, width).
+    """Converts a Pillow image or array (height, width, channels) to a tensor (channels, …).
 
-    Bytes become float numbers of the default type in [0, 1]; other types keep their values.
+    The shape is (channels, height, width). uint8 becomes the default float type in [0, 1]; other
+    types keep their values.
 
     >>> import numpy as np
     >>> metaop.vision.transforms.functional.to_tensor(np.full((1, 2, 3), 255, np.uint8)).shape
@@ -58,7 +59,7 @@ def to_tensor(pic: Any) -> Tensor:
 
 
 def pil_to_tensor(pic: Any) -> Tensor:
-    """A Pillow image as a tensor (channels, height, width) of its own element type.
+    """Converts a Pillow image to a tensor (channels, height, width) of the same dtype.
 
     The sizes are those of the image.
 
@@ -71,7 +72,7 @@ def pil_to_tensor(pic: Any) -> Tensor:
     return metaop.from_numpy(_pixels(pic))
 
 
-# The mode of an image with so many channels of such a type.
+# The image mode by number of channels and dtype.
 _MODES = {
     (1, "uint8"): "L",
     (1, "int16"): "I;16",
@@ -85,10 +86,10 @@ _ALSO = {2: ("LA",), 3: ("RGB", "YCbCr", "HSV", "LAB"), 4: ("RGBA", "CMYK", "RGB
 
 
 def to_pil_image(pic: Any, mode: str | None = None) -> Image:
-    """A tensor (channels, height, width) or an array (height, width, channels) as an image.
+    """Converts a tensor (channels, height, width) or array (height, width, channels) to an image.
 
     Float tensors of one, three or four channels in [0, 1] become bytes, unless `mode` is "F".
-    Raises ArgumentError for other numbers of dimensions than two and three.
+    Raises ArgumentError unless there are two or three dimensions.
 
     >>> image = metaop.vision.transforms.functional.to_pil_image(metaop.ones(3, 2, 5))
     >>> image.mode, image.size

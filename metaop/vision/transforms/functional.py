@@ -1,7 +1,7 @@
-"""Functions on images, Pillow's and tensors (…, channels, height, width), as in torchvision.
+"""Functions on Pillow images and tensors (…, channels, height, width), as in torchvision.
 
-Every function takes both kinds. Tensors give tensors with gradients; Pillow images are worked on by
-Pillow, whose rounding differs by a value here and there.
+Every function takes both kinds. Tensors give differentiable tensors; Pillow processes Pillow
+images, and its rounding sometimes differs by one.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def get_dimensions(img: Any) -> list[int]:
 
 
 def get_image_size(img: Any) -> list[int]:
-    """Width and height of an image, in pixels: the last two sizes of a tensor, exchanged.
+    """Width and height of an image, in pixels: the last two sizes of a tensor, swapped.
 
     >>> metaop.vision.transforms.functional.get_image_size(metaop.zeros(3, 4, 5))
     [5, 4]
@@ -109,11 +109,11 @@ def get_image_num_channels(img: Any) -> int:
     return get_dimensions(img)[0]
 
 
-# --- places -------------------------------------------------------------------------------------
+# --- geometry -----------------------------------------------------------------------------------
 
 
 def hflip(img: Any) -> Any:
-    """The image mirrored left to right; the shape stays.
+    """Flips the image left to right; the shape is unchanged.
 
     >>> metaop.vision.transforms.functional.hflip(metaop.tensor([[[1, 2, 3]]]))
     tensor([[[3, 2, 1]]])
@@ -122,7 +122,7 @@ def hflip(img: Any) -> Any:
 
 
 def vflip(img: Any) -> Any:
-    """The image mirrored top to bottom; the shape stays.
+    """Flips the image top to bottom; the shape is unchanged.
 
     >>> metaop.vision.transforms.functional.vflip(metaop.tensor([[[1], [2]]])).flatten()
     tensor([2, 1])
@@ -131,7 +131,7 @@ def vflip(img: Any) -> Any:
 
 
 def crop(img: Any, top: int, left: int, height: int, width: int) -> Any:
-    """The window of the image with its upper left corner at (top, left); black outside.
+    """Crops the window whose upper left corner is (top, left); pixels outside are black.
 
     Sizes are in pixels: (…, H, W) becomes (…, height, width).
 
@@ -148,7 +148,7 @@ def _pair(size: Size) -> tuple[int, int]:
 
 
 def center_crop(img: Any, output_size: Size) -> Any:
-    """The middle of the image, padded with black where the image is smaller.
+    """Crops the centre of the image, padded with black where the image is smaller.
 
     `output_size` is (height, width), or one number for both: (…, H, W) becomes (…, height, width).
 
@@ -166,12 +166,12 @@ def center_crop(img: Any, output_size: Size) -> Any:
 
 
 def pad(img: Any, padding: Size, fill: Any = 0, padding_mode: str = "constant") -> Any:
-    """The image with pixels around it.
+    """Pads the image.
 
     `padding`: one number, (left/right, top/bottom) or (left, top, right, bottom). `padding_mode`:
     "constant" (of `fill`), "edge", "reflect" or "symmetric".
 
-    The extents grow by these numbers of pixels.
+    The sizes grow by these numbers of pixels.
 
     >>> metaop.vision.transforms.functional.pad(metaop.tensor([[[1, 2]]]), (1, 0), fill=7)
     tensor([[[7, 1, 2, 7]]])
@@ -193,9 +193,9 @@ def resize(
     max_size: int | None = None,
     antialias: bool | None = True,
 ) -> Any:
-    """The image with another size: (height, width), or one number for the shorter side.
+    """Resizes the image to (height, width), or its shorter side to one number.
 
-    `max_size` bounds the longer side then. `antialias` averages what a new pixel covers.
+    In the latter case `max_size` bounds the longer side. `antialias` averages when shrinking.
 
     >>> metaop.vision.transforms.functional.resize(metaop.zeros(3, 10, 20), 5).shape
     metaop.Size([3, 5, 10])
@@ -238,7 +238,7 @@ def resized_crop(
     interpolation: Any = InterpolationMode.BILINEAR,
     antialias: bool | None = True,
 ) -> Any:
-    """A window of the image, resized: to (…, *size).
+    """Crops a window of the image and resizes it to (…, *size).
 
     >>> image = metaop.zeros(3, 10, 20)
     >>> metaop.vision.transforms.functional.resized_crop(image, 0, 0, 5, 5, (2, 2)).shape
@@ -248,7 +248,7 @@ def resized_crop(
 
 
 def five_crop(img: Any, size: Size) -> tuple[Any, ...]:
-    """The four corners (top left, top right, bottom left, bottom right) and the middle.
+    """Crops the four corners (top left, top right, bottom left, bottom right) and the centre.
 
     `size` is that of each: (height, width), or one number for both.
 
@@ -287,12 +287,12 @@ def affine(
     fill: Any = None,
     center: Sequence[float] | None = None,
 ) -> Any:
-    """The image turned clockwise by `angle` degrees, moved, scaled and sheared.
+    """Rotates the image clockwise by `angle` degrees, translates, scales and shears it.
 
     `translate`: pixels to the right and down; `shear`: degrees along x, or along x and y; `center`:
-    (x, y) of the fixed point, the middle unless it is given.
+    (x, y) of the fixed point, by default the centre.
 
-    The shape stays.
+    The shape is unchanged.
 
     >>> image = metaop.tensor([[[1.0, 2.0, 3.0]]])
     >>> metaop.vision.transforms.functional.affine(image, 0.0, [1, 0], 1.0, [0.0])
@@ -322,9 +322,9 @@ def rotate(
     center: Sequence[float] | None = None,
     fill: Any = None,
 ) -> Any:
-    """The image turned counter-clockwise by `angle` degrees; `expand` shows all of it.
+    """Rotates the image counter-clockwise by `angle` degrees; `expand` enlarges it to fit.
 
-    Without `expand` the shape stays.
+    Without `expand` the shape is unchanged.
 
     >>> image = metaop.tensor([[[1.0, 2.0], [3.0, 4.0]]])
     >>> metaop.vision.transforms.functional.rotate(image, 90)
@@ -349,7 +349,7 @@ def perspective(
     interpolation: Any = InterpolationMode.BILINEAR,
     fill: Any = None,
 ) -> Any:
-    """The image as seen when the four `startpoints` (x, y) lie at the `endpoints`; the shape stays.
+    """Warps the image so that the `startpoints` (x, y) move to the `endpoints`; keeps the shape.
 
     >>> corners = [[0, 0], [1, 0], [1, 1], [0, 1]]
     >>> image = metaop.tensor([[[1.0, 2.0], [3.0, 4.0]]])
@@ -368,7 +368,7 @@ def elastic_transform(
     interpolation: Any = InterpolationMode.BILINEAR,
     fill: Any = None,
 ) -> Any:
-    """Every pixel from (x, y) of `displacement` (1, height, width, 2) away; the shape stays.
+    """Reads every pixel at an offset `displacement` (1, height, width, 2); keeps the shape.
 
     A displacement of 1 is half of the image.
 
@@ -389,7 +389,7 @@ def elastic_transform(
 
 
 def gaussian_blur(img: Any, kernel_size: Size, sigma: Any = None) -> Any:
-    """The image blurred by a Gaussian of `kernel_size` (x, y) pixels; the shape stays.
+    """Blurs the image by a Gaussian of `kernel_size` (x, y) pixels; the shape is unchanged.
 
     `sigma` is its standard deviation in pixels, one or (x, y).
 

@@ -1,4 +1,4 @@
-"""Transforms of places: resize, crop, pad, flip, rotate, tilt."""
+"""Geometric transforms: resize, crop, pad, flip, rotate, warp."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Size = int | Sequence[int]
 
 
 class Resize(Transform):
-    """The image with another size: (height, width), or one number for the shorter side.
+    """Resizes the image to (height, width), or its shorter side to one number.
 
     >>> metaop.vision.transforms.Resize(5)(metaop.zeros(3, 10, 20)).shape
     metaop.Size([3, 5, 10])
@@ -52,7 +52,7 @@ class Resize(Transform):
 
 
 class CenterCrop(Transform):
-    """The middle of the image; `size` is (height, width), or one number for both.
+    """Crops the centre of the image; `size` is (height, width), or one number for both.
 
     >>> metaop.vision.transforms.CenterCrop(1)(metaop.tensor([[[1, 2, 3]]]))
     tensor([[[2]]])
@@ -69,9 +69,9 @@ class CenterCrop(Transform):
 
 
 class Pad(Transform):
-    """The image with pixels around it; see `functional.pad` for the arguments.
+    """Pads the image; see `functional.pad` for the arguments.
 
-    The extents grow by these numbers of pixels.
+    The sizes grow by these numbers of pixels.
 
     >>> metaop.vision.transforms.Pad((1, 0), fill=7)(metaop.tensor([[[1, 2]]]))
     tensor([[[7, 1, 2, 7]]])
@@ -90,7 +90,7 @@ class Pad(Transform):
 
 
 class RandomCrop(Transform):
-    """A window at a random place, after padding when it is asked for or needed.
+    """Crops a random window, after padding if that is requested or needed.
 
     `size` is (height, width), or one number for both.
 
@@ -143,9 +143,9 @@ class RandomCrop(Transform):
 
 
 class RandomResizedCrop(Transform):
-    """A window of random area and aspect ratio, resized to `size`.
+    """Crops a window of random area and aspect ratio and resizes it to `size`.
 
-    `scale` is the interval of its part of the area, `ratio` that of width over height.
+    `scale` is the interval of the area fraction, `ratio` that of width over height.
 
     >>> metaop.vision.transforms.RandomResizedCrop(4)(metaop.ones(3, 10, 20)).shape
     metaop.Size([3, 4, 4])
@@ -172,7 +172,7 @@ class RandomResizedCrop(Transform):
     def get_params(
         img: Any, scale: Sequence[float], ratio: Sequence[float]
     ) -> tuple[int, int, int, int]:
-        """Top, left, height and width; the middle of the image after ten misses."""
+        """Top, left, height and width; a centre crop after ten failed draws."""
         _, rows, columns = F.get_dimensions(img)
         random = host_random(None)
         for _ in range(10):
@@ -193,7 +193,7 @@ class RandomResizedCrop(Transform):
 
 
 class FiveCrop(Transform):
-    """The four corners and the middle, as a tuple; `size` is that of each.
+    """Crops the four corners and the centre, as a tuple; `size` is that of each.
 
     >>> crops = metaop.vision.transforms.FiveCrop((1, 1))(metaop.tensor([[[1, 2, 3]]]))
     >>> [one.item() for one in crops]
@@ -230,7 +230,7 @@ class TenCrop(Transform):
 
 
 class RandomHorizontalFlip(RandomTransform):
-    """The image mirrored left to right with probability `p`; the shape stays.
+    """Flips the image left to right with probability `p`; the shape is unchanged.
 
     >>> metaop.vision.transforms.RandomHorizontalFlip(p=1.0)(metaop.tensor([[[1, 2, 3]]]))
     tensor([[[3, 2, 1]]])
@@ -241,7 +241,7 @@ class RandomHorizontalFlip(RandomTransform):
 
 
 class RandomVerticalFlip(RandomTransform):
-    """The image mirrored top to bottom with probability `p`; the shape stays.
+    """Flips the image top to bottom with probability `p`; the shape is unchanged.
 
     >>> metaop.vision.transforms.RandomVerticalFlip(p=1.0)(metaop.tensor([[[1], [2]]])).flatten()
     tensor([2, 1])
@@ -252,9 +252,9 @@ class RandomVerticalFlip(RandomTransform):
 
 
 class RandomRotation(Transform):
-    """The image turned by a random angle of `degrees` (a bound or an interval).
+    """Rotates the image by a random angle from `degrees` (a bound or an interval).
 
-    Without `expand` the shape stays.
+    Without `expand` the shape is unchanged.
 
     >>> image = metaop.tensor([[[1.0, 2.0], [3.0, 4.0]]])
     >>> metaop.vision.transforms.RandomRotation((90, 90))(image)
@@ -290,9 +290,9 @@ class RandomRotation(Transform):
 
 
 class RandomAffine(Transform):
-    """The image turned, moved (by parts of its size), scaled and sheared at random.
+    """Rotates, translates (by fractions of the size), scales and shears the image at random.
 
-    `degrees` is a bound or an interval. The shape stays.
+    `degrees` is a bound or an interval. The shape is unchanged.
 
     >>> metaop.vision.transforms.RandomAffine(10, translate=(0.1, 0.1))(metaop.ones(1, 8, 8)).shape
     metaop.Size([1, 8, 8])
@@ -353,9 +353,9 @@ class RandomAffine(Transform):
 
 
 class RandomPerspective(RandomTransform):
-    """The image tilted: its corners move by up to half of `distortion_scale` of its size.
+    """Warps the image: its corners move by up to half of `distortion_scale` of its size.
 
-    That happens with probability `p`; the shape stays.
+    This happens with probability `p`; the shape is unchanged.
 
     >>> metaop.vision.transforms.RandomPerspective(p=1.0)(metaop.ones(1, 8, 8)).shape
     metaop.Size([1, 8, 8])
@@ -377,7 +377,7 @@ class RandomPerspective(RandomTransform):
     def get_params(
         width: int, height: int, distortion_scale: float
     ) -> tuple[list[list[int]], list[list[int]]]:
-        """The corners of the image, and where they go."""
+        """The corners of the image, and their new positions."""
         right, bottom = width - 1, height - 1
         reach = (int(distortion_scale * (width // 2)), int(distortion_scale * (height // 2)))
         random = host_random(None)
@@ -395,9 +395,9 @@ class RandomPerspective(RandomTransform):
 
 
 class ElasticTransform(Transform):
-    """Pixels displaced by smooth random fields of strength `alpha` and smoothness `sigma`.
+    """Displaces pixels by smooth random fields of strength `alpha` and smoothness `sigma`.
 
-    The shape stays. Both are in pixels.
+    The shape is unchanged. Both are in pixels.
 
     >>> metaop.vision.transforms.ElasticTransform(sigma=1.0)(metaop.ones(1, 16, 16)).shape
     metaop.Size([1, 16, 16])
@@ -420,7 +420,7 @@ class ElasticTransform(Transform):
 
     @staticmethod
     def get_params(alpha: Sequence[float], sigma: Sequence[float], size: Sequence[int]) -> Tensor:
-        """The displacement (1, height, width, 2) of every pixel, in halves of the image."""
+        """The displacement (1, height, width, 2) of every pixel; 1 is half of the image."""
         random = host_random(None)
         fields = []
         for strength, smoothness, extent in zip(alpha, sigma, reversed(size)):

@@ -1,4 +1,4 @@
-"""How pixels between pixels are found."""
+"""Interpolation modes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from metaop.errors import ArgumentError
 
 
 class InterpolationMode(Enum):
-    """The ways of interpolating between pixels; the last three only for Pillow images.
+    """The ways to interpolate between pixels; the last three only for Pillow images.
 
     Raises ValueError for other names.
 
@@ -26,7 +26,7 @@ class InterpolationMode(Enum):
     LANCZOS = "lanczos"
 
 
-# Pillow's numbers, which programs pass as well (`Image.BILINEAR`).
+# Pillow's integer constants, which programs also pass (`Image.BILINEAR`).
 _NUMBERS = {
     0: InterpolationMode.NEAREST,
     1: InterpolationMode.LANCZOS,
@@ -40,7 +40,7 @@ _RESAMPLING[InterpolationMode.NEAREST_EXACT] = 0
 
 
 def mode_of(interpolation: Any) -> InterpolationMode:
-    """The mode that a mode, its name or Pillow's number stands for."""
+    """The mode given by a mode, its name or Pillow's constant."""
     if isinstance(interpolation, InterpolationMode):
         return interpolation
     try:
@@ -49,11 +49,11 @@ def mode_of(interpolation: Any) -> InterpolationMode:
         return _NUMBERS[int(interpolation)]
     except (KeyError, TypeError, ValueError):
         raise ArgumentError(
-            f"interpolation {interpolation!r} is not known",
+            f"interpolation {interpolation!r} is unknown",
             fix="pass a member of metaop.vision.transforms.InterpolationMode",
         ) from None
 
 
 def resampling(interpolation: Any) -> Any:
-    """Pillow's number of a mode."""
+    """Pillow's constant for a mode."""
     return _RESAMPLING[mode_of(interpolation)]

@@ -1,4 +1,4 @@
-"""The functions on Pillow images, by Pillow."""
+"""The functions on Pillow images, implemented with Pillow."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def resize(
 
 
 def colour(fill: Any, image: Picture) -> Any:
-    """A colour as Pillow wants it for the mode of the image."""
+    """A colour in the form that Pillow expects for the image's mode."""
     if fill is None:
         fill = 0
     channels = len(image.getbands())
@@ -76,7 +76,7 @@ def pad(image: Picture, sides: Sequence[int], fill: Any = 0, mode: str = "consta
             padded.putpalette(image.getpalette() or [])
         return padded
     if mode not in ("edge", "reflect", "symmetric"):
-        raise ArgumentError(f"pad: padding_mode {mode!r} is not known")
+        raise ArgumentError(f"pad: padding_mode {mode!r} is unknown")
     left, top, right, bottom = sides
     if min(sides) < 0:
         image = image.crop((max(-left, 0), max(-top, 0), image.width + min(right, 0),

@@ -1,7 +1,7 @@
-"""Places of pixels: cropping, padding, flipping, resizing, blurring.
+"""Geometric functions of pixels: cropping, padding, flipping, resizing, blurring.
 
-Resizing and blurring are linear in every direction: one small matrix from the left and one from
-the right, made on the host. So they have the gradients of a matrix product.
+Resizing and blurring are separable and linear: one small matrix from the left and one from the
+right, made on the host. So their gradients are those of matrix products.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _mirrored(image: Tensor, sides: tuple[int, int, int, int]) -> Tensor:
 @on_pixels
 def pad(image: Pixels, sides: Sequence[int], fill: Any = 0, mode: str = "constant") -> Pixels:
     if mode not in _MODES:
-        raise ArgumentError(f"pad: padding_mode {mode!r} is none of {', '.join(_MODES)}")
+        raise ArgumentError(f"pad: padding_mode {mode!r} is not one of {', '.join(_MODES)}")
     return padded(image, sides, fill, mode)
 
 
@@ -110,13 +110,13 @@ def _cubic(steepness: float, distance: np.ndarray) -> np.ndarray:
 def resizing_matrix(
     before: int, after: int, mode: InterpolationMode, antialias: bool
 ) -> np.ndarray:
-    """The (after, before) matrix whose rows are the weights of the old pixels in a new one."""
+    """The (after, before) matrix whose rows are the weights of old pixels in a new one."""
     scale = before / after
     centre = (np.arange(after) + 0.5) * scale
     places = np.arange(before) + 0.5
     cubic = mode is InterpolationMode.BICUBIC
     if antialias:
-        # A new pixel looks at all old ones that it covers; Pillow's kernel is the steeper one.
+        # A new pixel averages all old ones that it covers; Pillow's kernel is steeper.
         stretch = max(scale, 1.0)
         offset = (places - centre[:, None]) / stretch
         weights = _cubic(-0.5, offset) if cubic else _linear(offset)
@@ -205,7 +205,7 @@ def resize(
 
 
 def _blurring_matrix(extent: int, size: int, sigma: float) -> np.ndarray:
-    """Gaussian weights of `size` pixels around each one, mirrored at the borders."""
+    """Gaussian weights of `size` pixels around each one, reflected at the borders."""
     offsets = np.arange(size) - (size - 1) / 2
     kernel = np.exp(-0.5 * (offsets / sigma) ** 2)
     kernel /= kernel.sum()

@@ -1,6 +1,6 @@
-"""The names of torchvision's second interface, on images.
+"""The names of torchvision's v2 interface, for images.
 
-The transforms are those of the first interface: they take an image. Boxes and masks beside it are
+The transforms are those of the v1 interface: they take an image. Accompanying boxes and masks are
 not transformed. Example:
 
     v2.Compose([v2.ToImage(), v2.Resize(64), v2.ToDtype(metaop.float32, scale=True)])
@@ -26,14 +26,14 @@ globals().update({name: value for name, value in vars(first).items() if name[0].
 
 
 class Identity(Transform):
-    """The image as it is."""
+    """Returns the image unchanged."""
 
     def forward(self, img: Any) -> Any:
         return img
 
 
 class ToImage(Transform):
-    """A Pillow image or an array (height, width, channels) as a tensor of its element type."""
+    """Converts a Pillow image or array (height, width, channels) to a tensor of the same dtype."""
 
     def forward(self, img: Any) -> Tensor:
         if isinstance(img, Tensor):
@@ -45,11 +45,11 @@ class ToImage(Transform):
 
 
 class ToPureTensor(Identity):
-    """Images are plain tensors already."""
+    """Does nothing: images are already plain tensors."""
 
 
 class ToDtype(Transform):
-    """The image as another type; with `scale`, black and white are kept."""
+    """Converts the image to another dtype; `scale` preserves black and white."""
 
     shown = ("dtype", "scale")
 
@@ -67,7 +67,7 @@ class ToDtype(Transform):
 
 
 class RGB(Transform):
-    """Grey images with three equal channels; others as they are."""
+    """Repeats the channel of grey images three times; leaves others unchanged."""
 
     def forward(self, img: Any) -> Any:
         if functional.get_image_num_channels(img) == 3:
@@ -76,7 +76,7 @@ class RGB(Transform):
 
 
 class _Mixing(Transform):
-    """What mixes the images of a batch: takes (images, labels), gives images and label shares."""
+    """The base of transforms of (images, labels) that mix the images of a batch."""
 
     shown = ("alpha", "num_classes")
 
@@ -86,7 +86,7 @@ class _Mixing(Transform):
         self.num_classes = num_classes
 
     def labels(self, labels: Any, share: float) -> Any:
-        """The labels as probabilities of classes, mixed with those of the image before."""
+        """The labels as class probabilities, mixed with those of the previous image."""
         if labels.ndim == 1:
             labels = metaop.nn.functional.one_hot(labels, self.num_classes or -1)
         labels = labels.float()
@@ -103,14 +103,14 @@ class _Mixing(Transform):
 
 
 class MixUp(_Mixing):
-    """Every image blended with the one before. H. Zhang and others, "mixup", 2017."""
+    """Blends every image with the previous one. H. Zhang and others, "mixup", 2017."""
 
     def mix(self, images: Any, share: float) -> tuple[Any, float]:
         return images * share + images.roll(1, 0) * (1.0 - share), share
 
 
 class CutMix(_Mixing):
-    """A window of every image from the one before. S. Yun and others, "CutMix", 2019."""
+    """Pastes a window of the previous image into each. S. Yun and others, "CutMix", 2019."""
 
     def mix(self, images: Any, share: float) -> tuple[Any, float]:
         rows, columns = images.shape[-2:]

@@ -1,4 +1,4 @@
-"""Functions on the values of images: types, brightness, colours; `functional` offers them."""
+"""Functions on image values: dtypes, brightness, colours; `functional` exports them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from metaop.vision.transforms.pillow import is_pillow, of_kind
 def normalize(
     tensor: Tensor, mean: Sequence[float], std: Sequence[float], inplace: bool = False
 ) -> Tensor:
-    """`(tensor - mean) / std` for each channel; the shape (…, C, H, W) stays.
+    """`(tensor - mean) / std` for each channel; the shape (…, C, H, W) is unchanged.
 
     >>> metaop.vision.transforms.functional.normalize(metaop.ones(1, 1, 2), [0.5], [0.25])
     tensor([[[2., 2.]]])
@@ -30,9 +30,9 @@ def normalize(
 
 
 def convert_image_dtype(image: Tensor, dtype: DType = dtypes.float32) -> Tensor:
-    """The image as another type, scaled so that black and white stay black and white.
+    """Converts the image to another dtype, scaled to preserve black and white.
 
-    The shape stays; floats lie in [0, 1], integers in their whole range.
+    The shape is unchanged; floats are in [0, 1], integers use their whole range.
 
     >>> image = metaop.tensor([[[0, 255]]], dtype=metaop.uint8)
     >>> metaop.vision.transforms.functional.convert_image_dtype(image)
@@ -42,7 +42,7 @@ def convert_image_dtype(image: Tensor, dtype: DType = dtypes.float32) -> Tensor:
 
 
 def adjust_brightness(img: Any, brightness_factor: float) -> Any:
-    """The image between black (0), itself (1) and brighter; the shape stays.
+    """Scales brightness: 0 is black, 1 the image, more is brighter; the shape is unchanged.
 
     >>> image = metaop.tensor([[[0.25, 0.75]]])
     >>> metaop.vision.transforms.functional.adjust_brightness(image, 2.0)
@@ -53,7 +53,7 @@ def adjust_brightness(img: Any, brightness_factor: float) -> Any:
 
 
 def adjust_contrast(img: Any, contrast_factor: float) -> Any:
-    """The image between its mean grey (0), itself (1) and more contrast; the shape stays.
+    """Scales contrast: 0 is the mean grey, 1 the image; the shape is unchanged.
 
     >>> image = metaop.tensor([[[0.25, 0.75]]])
     >>> metaop.vision.transforms.functional.adjust_contrast(image, 0.0)
@@ -63,7 +63,7 @@ def adjust_contrast(img: Any, contrast_factor: float) -> Any:
 
 
 def adjust_saturation(img: Any, saturation_factor: float) -> Any:
-    """The image between grey (0), itself (1) and more colour; the shape stays.
+    """Scales saturation: 0 is grey, 1 the image; the shape is unchanged.
 
     >>> red = metaop.tensor([1.0, 0.0, 0.0]).reshape(3, 1, 1)
     >>> metaop.vision.transforms.functional.adjust_saturation(red, 0.0).flatten()
@@ -74,7 +74,7 @@ def adjust_saturation(img: Any, saturation_factor: float) -> Any:
 
 
 def adjust_sharpness(img: Any, sharpness_factor: float) -> Any:
-    """The image between blurred (0), itself (1) and sharper; the shape stays.
+    """Scales sharpness: 0 is blurred, 1 the image; the shape is unchanged.
 
     >>> image = metaop.zeros(1, 3, 3)
     >>> image[0, 1, 1] = 1.0
@@ -86,9 +86,9 @@ def adjust_sharpness(img: Any, sharpness_factor: float) -> Any:
 
 
 def adjust_hue(img: Any, hue_factor: float) -> Any:
-    """The image with its colours turned by a part of the circle, from -0.5 to 0.5.
+    """Rotates the hue by a fraction of the colour circle, from -0.5 to 0.5.
 
-    The shape (…, 3, H, W) stays.
+    The shape (…, 3, H, W) is unchanged.
 
     >>> red = metaop.tensor([1.0, 0.0, 0.0]).reshape(3, 1, 1)
     >>> metaop.vision.transforms.functional.adjust_hue(red, 0.5).flatten()
@@ -98,7 +98,7 @@ def adjust_hue(img: Any, hue_factor: float) -> Any:
 
 
 def adjust_gamma(img: Any, gamma: float, gain: float = 1) -> Any:
-    """`gain * img ** gamma` with values in [0, 1]; the shape stays.
+    """`gain * img ** gamma` with values in [0, 1]; the shape is unchanged.
 
     >>> metaop.vision.transforms.functional.adjust_gamma(metaop.full((1, 1, 2), 0.5), 2.0)
     tensor([[[0.2500, 0.2500]]])
@@ -107,7 +107,7 @@ def adjust_gamma(img: Any, gamma: float, gain: float = 1) -> Any:
 
 
 def rgb_to_grayscale(img: Any, num_output_channels: int = 1) -> Any:
-    """The image without colour, of one or three equal channels: (…, 3, H, W) -> (…, 1, H, W).
+    """Converts to greyscale, one or three equal channels: (…, 3, H, W) -> (…, 1, H, W).
 
     >>> red = metaop.tensor([1.0, 0.0, 0.0]).reshape(3, 1, 1)
     >>> metaop.vision.transforms.functional.rgb_to_grayscale(red)
@@ -120,7 +120,7 @@ def rgb_to_grayscale(img: Any, num_output_channels: int = 1) -> Any:
 
 
 def to_grayscale(img: Any, num_output_channels: int = 1) -> Any:
-    """A Pillow image without colour, of one or three equal channels; its size stays.
+    """Converts a Pillow image to greyscale, one or three equal channels; keeps its size.
 
     >>> from PIL import Image
     >>> metaop.vision.transforms.functional.to_grayscale(Image.new("RGB", (2, 2))).mode
@@ -132,7 +132,7 @@ def to_grayscale(img: Any, num_output_channels: int = 1) -> Any:
 
 
 def invert(img: Any) -> Any:
-    """The negative: 1 (or 255) less the image; the shape stays.
+    """Inverts the image: 1 (or 255) minus each value; the shape is unchanged.
 
     >>> metaop.vision.transforms.functional.invert(metaop.tensor([[[0.0, 0.25]]]))
     tensor([[[1.0000, 0.7500]]])
@@ -141,19 +141,19 @@ def invert(img: Any) -> Any:
 
 
 def posterize(img: Any, bits: int) -> Any:
-    """Only the highest `bits` of every byte; the shape stays.
+    """Keeps only the highest `bits` of every byte; the shape is unchanged.
 
     >>> image = metaop.tensor([[[255, 100]]], dtype=metaop.uint8)
     >>> metaop.vision.transforms.functional.posterize(image, 1)
     tensor([[[128,   0]]], dtype=metaop.uint8)
     """
     if not 0 <= bits <= 8:
-        raise ArgumentError(f"The number if bits should be between 0 and 8. Got {bits}")
+        raise ArgumentError(f"The number of bits should be between 0 and 8. Got {bits}")
     return of_kind(img, pillow.posterize, colours.posterize)(img, bits)
 
 
 def solarize(img: Any, threshold: float) -> Any:
-    """The negative of all pixels that are at least `threshold`; the shape stays.
+    """Inverts all pixels that are at least `threshold`; the shape is unchanged.
 
     >>> metaop.vision.transforms.functional.solarize(metaop.tensor([[[0.25, 0.75]]]), 0.5)
     tensor([[[0.2500, 0.2500]]])
@@ -162,7 +162,7 @@ def solarize(img: Any, threshold: float) -> Any:
 
 
 def autocontrast(img: Any) -> Any:
-    """Every channel stretched from black to white; the shape stays.
+    """Stretches the contrast of each channel to the full range; the shape is unchanged.
 
     >>> metaop.vision.transforms.functional.autocontrast(metaop.tensor([[[0.25, 0.5, 0.75]]]))
     tensor([[[0.0000, 0.5000, 1.0000]]])
@@ -171,7 +171,7 @@ def autocontrast(img: Any) -> Any:
 
 
 def equalize(img: Any) -> Any:
-    """Every grey about as often as any other; the shape of the bytes stays.
+    """Equalises the histogram of a uint8 image; the shape is unchanged.
 
     >>> image = (metaop.arange(512) // 128).to(metaop.uint8).reshape(1, 16, 32)
     >>> metaop.vision.transforms.functional.equalize(image).unique().tolist()
@@ -181,7 +181,7 @@ def equalize(img: Any) -> Any:
 
 
 def erase(img: Tensor, i: int, j: int, h: int, w: int, v: Any, inplace: bool = False) -> Tensor:
-    """The image with the window at row `i`, column `j` filled with `v`; the shape stays.
+    """Fills the window at row `i`, column `j` with `v`; the shape is unchanged.
 
     `h` and `w` are the extents of the window; `v` has its shape, or broadcasts to it.
 

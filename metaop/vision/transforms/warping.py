@@ -1,6 +1,6 @@
-"""Images seen through a moved, turned, scaled, sheared or tilted window.
+"""Affine, perspective and elastic warps of images.
 
-Where every new pixel looks is computed on the host; the values are gathered from there.
+The host computes the source position of every new pixel; the values are gathered from there.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def inverse_affine_matrix(
     scale: float,
     shear: Sequence[float],
 ) -> np.ndarray:
-    """The (2, 3) matrix that takes a place of the new image to its place in the old one.
+    """The (2, 3) matrix that maps positions of the new image to positions of the old one.
 
-    The image is sheared, scaled and turned clockwise (degrees) about `center`, then moved.
+    The image is sheared, scaled and rotated clockwise (degrees) about `center`, then translated.
     """
     turn, shear_x, shear_y = (math.radians(value) for value in (angle, *shear))
     a = math.cos(turn - shear_y) / math.cos(shear_y)
@@ -50,7 +50,7 @@ def inverse_affine_matrix(
 def perspective_coefficients(
     startpoints: Sequence[Sequence[float]], endpoints: Sequence[Sequence[float]]
 ) -> list[float]:
-    """The eight numbers of the map that takes the four end points to the start points."""
+    """The eight coefficients of the map from the four end points to the start points."""
     rows, values = [], []
     for (x, y), (u, v) in zip(endpoints, startpoints):
         rows.append([x, y, 1, 0, 0, 0, -u * x, -u * y])
@@ -64,7 +64,7 @@ def perspective_coefficients(
 def affine(
     image: Pixels, matrix: np.ndarray, mode: InterpolationMode, fill: Any, size: Sequence[int]
 ) -> Pixels:
-    """`matrix` relates places measured from the centres of the new and the old image."""
+    """Warps by `matrix`, which maps positions relative to the centres of new and old image."""
     height, width = size
     rows, columns = image.shape[-2:]
     x, y = np.arange(width) + 0.5 - width / 2, np.arange(height) + 0.5 - height / 2
@@ -90,7 +90,7 @@ def perspective(
 def displaced(
     image: Pixels, displacement: np.ndarray, mode: InterpolationMode, fill: Any
 ) -> Pixels:
-    """Every pixel from (x, y) of `displacement` (height, width, 2) away, in halves of the image."""
+    """Reads every pixel at an offset `displacement` (height, width, 2); 1 is half of the image."""
     rows, columns = image.shape[-2:]
     x, y = np.meshgrid(np.arange(columns, dtype=float), np.arange(rows, dtype=float))
     seen_x = x + displacement[..., 0] * columns / 2
@@ -101,7 +101,7 @@ def displaced(
 def _gathered(
     image: Pixels, x: np.ndarray, y: np.ndarray, mode: InterpolationMode, fill: Any
 ) -> Pixels:
-    """The image at the places (x, y) of arrays (height, width), `fill` outside."""
+    """The image at positions (x, y), arrays (height, width); `fill` outside."""
     if mode is InterpolationMode.NEAREST:
         value, share = _tap(image, np.rint(x), np.rint(y))
         background = _background(fill, value)
@@ -124,25 +124,25 @@ def _gathered(
             total = total + weight
             result = result + value * constant(weight, values)
     if fill is not None:
-        # As in torchvision, what lies partly outside is weighed a second time.
+        # As in torchvision, pixels partly outside are weighted a second time.
         share = constant(total, values)
         result = result * share + (1.0 - share) * _background(fill, values)
     return rounded_to(result, dtype_of(image))
 
 
 def _tap(image: Pixels, x: np.ndarray, y: np.ndarray) -> tuple[Pixels, np.ndarray]:
-    """The pixels at whole places, and which of them lie in the image; outside, some pixel."""
+    """The pixels at integer positions, and which are inside; outside, any pixel."""
     rows, columns = image.shape[-2:]
-    # Places infinitely far away become the smallest integer.
+    # Infinite positions become the smallest integer.
     with np.errstate(invalid="ignore"):
         x, y = x.astype(np.int64), y.astype(np.int64)
-    # As unsigned numbers, negative ones are too large.
+    # As unsigned numbers, negative positions are too large.
     inside = (x.view(np.uint64) < columns) & (y.view(np.uint64) < rows)
     places = (y * columns + x) * inside
     flat = image.reshape(*image.shape[:-2], rows * columns)
     chosen = places.reshape(-1)
     if isinstance(flat, np.ndarray):
-        # All places are inside; "wrap" only saves looking for others first.
+        # All positions are inside; "wrap" only avoids the bounds check.
         values = flat.take(chosen, -1, mode="wrap")
     else:
         values = flat.index_select(-1, constant(chosen, image))
@@ -160,7 +160,7 @@ def _background(fill: Any, image: Pixels) -> Pixels:
 
 
 def expanded_size(matrix: np.ndarray, height: int, width: int) -> tuple[int, int]:
-    """Height and width of the box around the turned image."""
+    """Height and width of the bounding box of the rotated image."""
     corners = np.array([[-1, -1], [-1, 1], [1, 1], [1, -1]]) * np.array([width, height]) / 2
     places = corners @ matrix[:, :2].T + matrix[:, 2] + np.array([width, height]) / 2
     # Rounding errors must not add a row of pixels.
