@@ -1,7 +1,7 @@
-"""Networks in the format of ONNX: `load` and `export`; `docs/onnx.md` says what is covered.
+"""Networks in ONNX format: `load` and `export`; `docs/onnx.md` lists what is covered.
 
-Reading and writing needs the package onnx (`pip install 'metaop[onnx]'`), which is imported when
-such a name is first used.
+Reading and writing needs the package onnx (`pip install 'metaop[onnx]'`), which is imported on
+first use.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _HOMES = {
 
 
 class MissingPackageError(UnsupportedError, ImportError):
-    """The package onnx is not installed."""
+    """Raised if the package onnx is not installed."""
 
 
 def __getattr__(name: str) -> Any:

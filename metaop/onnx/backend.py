@@ -1,4 +1,4 @@
-"""metaop as a backend of ONNX: what `onnx.backend.test` and tools of that interface call."""
+"""metaop as an ONNX backend, for `onnx.backend.test` and tools with that interface."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Prepared(BackendRep):  # type: ignore[misc]
         self._network = network
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """The outputs in order, which can be asked for by name as well.
+        """The outputs in order, which can also be accessed by name.
 
         `inputs` are a list in the order of the file, a dict by name, or one array.
         """
@@ -42,7 +42,7 @@ class MetaopBackend(Backend):  # type: ignore[misc]
 
     @classmethod
     def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> Prepared:
-        """A network that can be run again and again."""
+        """A network that can be run repeatedly."""
         if not cls.supports_device(device):
             raise DeviceError(f"this machine has no device {device!r}", fix="use CPU")
         super().prepare(model, device, **kwargs)

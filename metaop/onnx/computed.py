@@ -1,4 +1,4 @@
-"""A node that a row of the table computes."""
+"""A node computed by a row of the operator table."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Scope = dict[str, Any]
 
 
 class Computed:
-    """What computes a node by a row: the one for tensors, or the one for arrays on the host.
+    """Computes a node by a row: the one for tensors, or the one for arrays on the host.
 
-    The `graphs` among the attributes become functions of their inputs; `captured` names what they
-    read of the surrounding graph.
+    The `graphs` among the attributes become functions of their inputs; `captured` names the values
+    that they read from the surrounding graph.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Computed:
         if self._host is not None and all(map(_is_on_host, values)):
             row = self._host
         elif row is None or (self._host is not None and any(map(_is_foreign, values))):
-            # Only NumPy has it: texts, and numbers that tensors do not have.
+            # Only NumPy supports it: strings, and dtypes that tensors do not have.
             row = self._host
             assert row is not None
             values = [to_host(value) for value in values]

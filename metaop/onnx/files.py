@@ -1,4 +1,4 @@
-"""Reading the protocol buffers of a network, and the tensors in them."""
+"""Reads the protocol buffers of a network, and the tensors in them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _FIX = "download or export the file again"
 
 
 def read_model(source: Any) -> tuple[ModelProto, Path | None]:
-    """The model in a file, in bytes or as it is given, and the folder for its external data.
+    """The model in a file or in bytes, or a given model, and the folder for its external data.
 
-    Raises CheckpointError when there is no model in it.
+    Raises CheckpointError if it contains no model.
     """
     if isinstance(source, ModelProto):
         return source, None
@@ -39,18 +39,18 @@ def read_model(source: Any) -> tuple[ModelProto, Path | None]:
     try:
         model.ParseFromString(content)
     except DecodeError as error:
-        raise CheckpointError(f"{name}: no ONNX model: {error}", fix=_FIX) from None
+        raise CheckpointError(f"{name}: not an ONNX model: {error}", fix=_FIX) from None
     if not model.HasField("graph") or not model.opset_import:
         raise CheckpointError(
-            f"{name}: no ONNX model: a graph or the operator set is missing", fix=_FIX
+            f"{name}: not an ONNX model: a graph or the operator set is missing", fix=_FIX
         )
     return model, folder
 
 
 def check_versions(model: ModelProto) -> dict[str, int]:
-    """The version of each domain of operators that a model asks for.
+    """The version of each operator domain that a model requires.
 
-    Raises UnsupportedError for versions newer than those that the onnx package knows.
+    Raises UnsupportedError for versions newer than the onnx package supports.
     """
     newest = {"": onnx.defs.onnx_opset_version()}
     versions: dict[str, int] = {}
@@ -67,14 +67,14 @@ def check_versions(model: ModelProto) -> dict[str, int]:
 
 
 def normalised(domain: str) -> str:
-    """A domain of operators; that of ONNX itself has two names."""
+    """The canonical name of an operator domain; ONNX's own has two names."""
     return "" if domain == "ai.onnx" else domain
 
 
 def read_tensor(proto: TensorProto, folder: Path | None) -> np.ndarray:
     """The values of a tensor in a file, or in a file of external data beside it.
 
-    Raises CheckpointError when the values do not fill the shape, or lie outside of `folder`.
+    Raises CheckpointError if the values do not fill the shape, or are outside of `folder`.
     """
     name = proto.name or "a constant"
     if any(extent < 0 for extent in proto.dims):
@@ -94,27 +94,27 @@ def read_tensor(proto: TensorProto, folder: Path | None) -> np.ndarray:
 
 
 def _with_external_data(proto: TensorProto, folder: Path | None, name: str) -> TensorProto:
-    """The tensor with the bytes that a file beside the model holds for it."""
+    """The tensor with its bytes from an external data file."""
     entries = {entry.key: entry.value for entry in proto.external_data}
     if folder is None:
         raise CheckpointError(
             f"{name}: its values are in another file, {entries.get('location')!r}",
-            fix="load the network by the path of its file",
+            fix="load the network from the path of its file",
         )
     root = folder.resolve()
     path = (root / entries.get("location", "")).resolve()
     if not path.is_relative_to(root) or not path.is_file():
         raise CheckpointError(
-            f"{name}: external data {entries.get('location')!r} is no file in the folder of the "
+            f"{name}: external data {entries.get('location')!r} is not a file in the folder of the "
             "network",
-            fix="put the file of the values beside that of the network",
+            fix="put the data file beside the file of the network",
         )
     bits = _bits(proto.data_type)
     expected = (math.prod(proto.dims) * bits + 7) // 8
     try:
         offset, length = int(entries.get("offset", 0)), int(entries.get("length", expected))
     except ValueError:
-        raise CheckpointError(f"{name}: illegal place of external data", fix=_FIX) from None
+        raise CheckpointError(f"{name}: invalid offset of external data", fix=_FIX) from None
     if offset < 0 or length != expected or offset + length > path.stat().st_size:
         raise CheckpointError(
             f"{name}: {expected} bytes expected at {offset} of {path.name}, which has "

@@ -1,4 +1,4 @@
-"""A graph of ONNX as a list of steps, and how it is run."""
+"""An ONNX graph as a list of steps, and how it runs."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from metaop.onnx.table import Node, Row, computed_by, on_host_by
 from metaop.tensor.core import Tensor
 from metaop.unified_graph.tensor_type import Device
 
-# A function of a file that calls itself would never end.
+# The nesting limit: a function that calls itself would never end.
 _MOST_NESTED = 64
-# Functions that call others twice would grow without bound.
+# The node limit: functions that call others twice grow exponentially.
 _MOST_NODES = 1 << 18
-# Definitions of one node, by the types of its inputs, that are kept.
+# Cached definitions per node, by the types of its inputs.
 _MOST_BODIES = 64
 
 
 class Setting(NamedTuple):
-    """What all graphs of a file share: versions of operators, functions, the folder of the file.
+    """State shared by all graphs of a file: operator versions, functions, the folder of the file.
 
-    `made` holds how many nodes there are so far.
+    `made` counts the nodes so far.
     """
 
     versions: Mapping[str, int]
@@ -42,7 +42,7 @@ class Setting(NamedTuple):
     def inside(self, versions: Mapping[str, int]) -> Setting:
         """The setting in the body of a function.
 
-        Raises CheckpointError when functions are nested without end.
+        Raises CheckpointError for endlessly nested functions.
         """
         if self.depth == _MOST_NESTED:
             raise CheckpointError(
@@ -61,7 +61,7 @@ def setting_of(model: ModelProto, versions: Mapping[str, int], folder: Path | No
 
 
 class Step(NamedTuple):
-    """One node: `run` computes `targets` from `sources`; `dead` are not read any more after it."""
+    """One node: `run` computes `targets` from `sources`; `dead` values are not read afterwards."""
 
     run: Callable[[list[Any], Scope, Device | None], Any]
     sources: tuple[str, ...]
@@ -71,9 +71,9 @@ class Step(NamedTuple):
 
 
 class Graph:
-    """A graph: `inputs` and `outputs` are names, `constants` the values that the file has.
+    """A graph: `inputs` and `outputs` are names, `constants` the values in the file.
 
-    `captured` are the names of a surrounding graph that it reads.
+    `captured` are the names that it reads from a surrounding graph.
     """
 
     def __init__(
@@ -92,10 +92,10 @@ class Graph:
         # How each name is read: "Host", "Tensor" or "Any".
         self.forms: dict[str, set[str]] = {}
         self.captured: set[str] = set()
-        # Values that a module holds, and the graphs of attributes.
+        # Values held by a module, and the graphs of attributes.
         self.members: dict[str, tuple[Any, str]] = {}
         self.subgraphs: list[Graph] = []
-        # Initializers, which are parameters even if they have one element.
+        # Initializers, which are parameters even with one element.
         self.weights = frozenset(initializers)
         self._setting, self._outer = setting, outer or frozenset()
         self._references = references or {}
@@ -107,7 +107,7 @@ class Graph:
         self._find_dead()
 
     def run(self, arguments: Sequence[Any], outer: Scope, device: Device | None) -> list[Any]:
-        """The outputs, for the values of the inputs and those of the surrounding graph."""
+        """The outputs, for values of the inputs and of the surrounding graph."""
         scope: Scope = {**outer, **self.constants, **dict(zip(self.inputs, arguments))}
         for name, (owner, key) in self.members.items():
             if name not in self.constants:
@@ -145,7 +145,7 @@ class Graph:
         if name not in self._known:
             if name not in self._outer:
                 raise CheckpointError(
-                    f"{reader} reads {name!r}, which nothing before it makes",
+                    f"{reader} reads {name!r}, which no earlier node makes",
                     fix="export the file again",
                 )
             self.captured.add(name)
@@ -188,7 +188,7 @@ class Graph:
     def _runner(
         self, proto: NodeProto, domain: str, node: Node, attributes: dict[str, Any]
     ) -> tuple[Any, Row | None]:
-        """What computes a node: a function of the file, a row, or a function of ONNX."""
+        """The function that computes a node: from the file, from a row, or defined by ONNX."""
         key = (domain, proto.op_type, getattr(proto, "overload", ""))
         if key in self._setting.functions:
             return _Body(_function(self._setting.functions[key], proto, self._setting)), None
@@ -203,7 +203,7 @@ class Graph:
             raise UnsupportedError(
                 f"the operator {proto.op_type} of {domain or 'ai.onnx'} {node.version} (node "
                 f"{proto.name!r}) is not in metaop",
-                fix="docs/onnx.md lists the operators that are",
+                fix="docs/onnx.md lists the supported operators",
             )
         return expanded, None
 
@@ -266,7 +266,7 @@ def graph_of(
 
 
 class _Body:
-    """A node that is a call of a function: its graph is run on the values of the node."""
+    """A node that calls a function: runs its graph on the values of the node."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -277,9 +277,9 @@ class _Body:
 
 
 class _Expanded:
-    """A node that ONNX itself defines by simpler operators.
+    """A node that ONNX defines by simpler operators.
 
-    The definition of some depends on the types of the inputs, so it is made when these are known.
+    Some definitions depend on the types of the inputs, so they are built when these are known.
     """
 
     def __init__(self, proto: NodeProto, domain: str, version: int, setting: Setting) -> None:
@@ -299,7 +299,7 @@ class _Expanded:
         if key not in self._bodies:
             if len(self._bodies) == _MOST_BODIES:
                 del self._bodies[next(iter(self._bodies))]
-            # Made for a call, not for the file.
+            # Created per call, not per file.
             setting = self._setting._replace(made=[0])
             self._bodies[key] = _Body(_function(self._function(key), self._proto, setting))
         return self._bodies[key](values, scope, device)
@@ -344,7 +344,7 @@ def _function(function: FunctionProto, call: NodeProto, setting: Setting) -> Gra
     versions = {"": onnx.defs.onnx_opset_version(), **setting.versions}
     versions.update({normalised(one.domain): one.version for one in function.opset_import})
     inside = setting.inside(versions)
-    # A body need not make what the node does not want.
+    # A body need not compute results that the node does not use.
     wanted = [*call.output, *[""] * len(function.output)]
     made = {name for node in function.node for name in node.output} | set(function.input)
     outputs = [name if want or name in made else "" for name, want in zip(function.output, wanted)]
@@ -359,7 +359,7 @@ def _renamed(attribute: AttributeProto, name: str) -> AttributeProto:
 
 
 def _dense(proto: Any, folder: Path | None) -> np.ndarray:
-    """A sparse tensor as an array."""
+    """A sparse tensor as a dense array."""
     values, indices = read_tensor(proto.values, folder), read_tensor(proto.indices, folder)
     shape = tuple(proto.dims)
     dense = np.zeros(int(np.prod(shape)), values.dtype)

@@ -1,4 +1,4 @@
-"""A network that was read from a file of ONNX, as a module."""
+"""A network loaded from an ONNX file, as a module."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from metaop.onnx.graph import Graph, graph_of, setting_of
 from metaop.onnx.values import given, has_tensor_type, numpy_type, result, tensor_type, to_tensor
 from metaop.tensor.core import Tensor
 
-# What reading the parts of a damaged file may raise.
+# Exceptions that reading a damaged file may raise.
 _DAMAGE = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RuntimeError)
-# Whole numbers of up to so many elements stay on the host, where sizes and axes are computed.
+# Integer tensors of up to this many elements stay on the host, where sizes and axes are computed.
 _MOST_ON_HOST = 64
 
 
 class Port:
-    """An input or output: its name, element type and sizes (a name where any size fits)."""
+    """An input or output: its name, element type and sizes (a name where any size is allowed)."""
 
     def __init__(self, proto: ValueInfoProto) -> None:
         self.name = proto.name
@@ -33,7 +33,7 @@ class Port:
         self.element_type = tensor.elem_type if self.form == "tensor_type" else 0
         self.shape: tuple[int | str, ...] | None = None
         if self.form == "tensor_type" and tensor.HasField("shape"):
-            # Some exporters write -1 for a size that is open.
+            # Some exporters write -1 for an unknown size.
             self.shape = tuple(
                 one.dim_value
                 if one.HasField("dim_value") and one.dim_value >= 0
@@ -50,7 +50,7 @@ class Port:
         return f"{self.name}: {kind}[{sizes}]"
 
     def check(self, value: Any) -> None:
-        """Raises for a tensor of another type or of sizes that the file does not allow."""
+        """Raises for a tensor of another dtype or of sizes that the file does not allow."""
         if not isinstance(value, Tensor) or self.form != "tensor_type":
             return
         wanted = tensor_type(self.element_type) if self.element_type else None
@@ -73,11 +73,11 @@ class Port:
 
 
 class Network(nn.Module):
-    """A network of ONNX operators, made by `metaop.onnx.load`.
+    """A network of ONNX operators, created by `metaop.onnx.load`.
 
     Call it with its inputs in the order of the file, or by name. It returns the output, or a tuple
-    of several. Float values in the file are parameters under their names there, larger tables of
-    whole numbers are buffers; what shapes are computed from stays on the host.
+    of several. Float values in the file are parameters under their names there, larger integer
+    tensors are buffers; values from which shapes are computed stay on the host.
     """
 
     def __init__(self, model: ModelProto, folder: Path | None = None) -> None:
@@ -156,13 +156,13 @@ class Network(nn.Module):
 
 
 def load(f: Any) -> Network:
-    """The network in a file of ONNX, as a module.
+    """Loads the network in an ONNX file as a module.
 
-    `f` is a path, bytes, a file that is open for reading, or a `ModelProto`. Operators come from
-    operator set 9 up to the newest that the onnx package knows.
+    `f` is a path, bytes, a file open for reading, or a `ModelProto`. Supported are operator sets
+    from 9 to the newest that the onnx package supports.
 
-    Raises CheckpointError for files that are damaged or no ONNX, and for external data outside of
-    the folder of the file; UnsupportedError for operators that metaop lacks, which it names.
+    Raises CheckpointError for files that are damaged or not ONNX, and for external data outside of
+    the folder of the file; UnsupportedError for operators that metaop lacks, with their names.
 
     Example: `net = metaop.onnx.load("resnet.onnx"); net(image)`
     """
@@ -184,7 +184,7 @@ def _all_graphs(graph: Graph) -> Iterator[Graph]:
 
 
 def _moments(graph: Graph) -> Iterator[str]:
-    """The running moments of batch normalisations, which no gradient changes."""
+    """The running statistics of batch normalisations, which are not trained."""
     for one in _all_graphs(graph):
         for step in one.steps:
             if step.node.operator == "BatchNormalization":
@@ -192,7 +192,7 @@ def _moments(graph: Graph) -> Iterator[str]:
 
 
 def _place(module: nn.Module, name: str) -> tuple[nn.Module, str]:
-    """Where a value of this name belongs: "layer.0.weight" in a module layer, and there in 0."""
+    """The submodule and attribute for a name: "layer.0.weight" is in module 0 of module layer."""
     *path, key = name.split(".")
     if all(path) and key:
         owner = module

@@ -1,10 +1,10 @@
-"""The table of operators: which function computes which operator of ONNX, from which version on.
+"""The operator table: which function computes which ONNX operator, from which version on.
 
-A function takes the inputs of a node as positional parameters, None for those that are absent, and
-the attributes as keywords. A parameter that is no keyword may come from either: so one function
-serves the versions in which something was an attribute and those in which it is an input. The
-annotation of a parameter says what it takes: `Tensor` a tensor, `Host` an array on the host, `Any`
-the value as it is. A tuple is several results, a list a sequence.
+A function takes the inputs of a node as positional parameters, None for absent ones, and the
+attributes as keywords. A parameter that is not keyword-only may come from either, so one function
+serves versions with an attribute and versions with an input. The annotation of a parameter says
+what it takes: `Tensor` a tensor, `Host` an array on the host, `Any` either. A returned tuple is
+several results, a list a sequence.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MICROSOFT = "com.microsoft"
 
 
 class Parameter(NamedTuple):
-    """An input that a function takes: what form it takes it in."""
+    """An input that a function takes, and its form."""
 
     name: str
     form: str  # "Tensor", "Host" or "Any"
@@ -31,8 +31,8 @@ class Parameter(NamedTuple):
 class Row(NamedTuple):
     """How an operator is computed from version `since` of its domain on.
 
-    `inputs` are the parameters that inputs are bound to, `rest` that of all further ones, if there
-    is one. `attributes` are the names that attributes may have, None if any.
+    `inputs` are the parameters for inputs, `rest` the one for all further ones, if any.
+    `attributes` are the allowed attribute names, None if any are allowed.
     """
 
     since: int
@@ -43,16 +43,16 @@ class Row(NamedTuple):
     takes_node: bool
 
     def form(self, position: int) -> str:
-        """In which form the function takes an input."""
+        """The form in which the function takes an input."""
         if position < len(self.inputs):
             return self.inputs[position].form
         return self.rest.form if self.rest is not None else "Any"
 
 
 class Node(NamedTuple):
-    """What a function may know of the node that it computes, by a keyword `node`.
+    """The node that a function computes, passed as keyword `node`.
 
-    `outputs` are the names of the results, empty for those that nobody wants.
+    `outputs` are the names of the results, empty for unused ones.
     """
 
     operator: str
@@ -61,7 +61,7 @@ class Node(NamedTuple):
     outputs: tuple[str, ...]
 
     def wants(self, position: int) -> bool:
-        """Whether somebody reads a result."""
+        """Whether a result is used."""
         return position < len(self.outputs) and self.outputs[position] != ""
 
 
@@ -105,7 +105,7 @@ def _enter(table: Table, names: str, domain: str, row: Row) -> None:
 
 
 def operator(names: str, since: int = 1, domain: str = "") -> Callable[[Callable], Callable]:
-    """Enters a function for operators, from a version of the operators' domain on.
+    """Registers a function for operators, from a version of their domain on.
 
     Example: `@operator("Relu")`, or `operator("Relu")(relu)`.
     """
@@ -118,7 +118,7 @@ def operator(names: str, since: int = 1, domain: str = "") -> Callable[[Callable
 
 
 def on_host(names: str, since: int = 1, domain: str = "") -> Callable[[Callable], Callable]:
-    """Enters a function on arrays, for nodes all of whose inputs are on the host."""
+    """Registers a function on arrays, for nodes whose inputs are all on the host."""
 
     def enter(function: Callable) -> Callable:
         _enter(_ON_HOST, names, domain, _row(function, since))
@@ -128,13 +128,13 @@ def on_host(names: str, since: int = 1, domain: str = "") -> Callable[[Callable]
 
 
 def rows(function: Callable[..., Callable], table: dict[str, Callable]) -> None:
-    """Enters many functions: `rows(operator, {"Relu": relu, …})`."""
+    """Registers many functions: `rows(operator, {"Relu": relu, …})`."""
     for names, one in table.items():
         function(names)(one)
 
 
 def unary(function: Callable[[Any], Any]) -> Callable[..., Any]:
-    """A function of one tensor as a row: its further parameters are not for ONNX."""
+    """A function of one tensor as a row, without its other parameters."""
 
     def row(x: Tensor) -> Any:  # type: ignore[name-defined]  # noqa: F821
         return function(x)
@@ -169,7 +169,7 @@ def on_host_by(domain: str, name: str, version: int) -> Row | None:
 
 
 def operators(domain: str = "") -> list[str]:
-    """The operators of a domain that metaop computes itself, in order."""
+    """The operators of a domain that metaop implements itself, in order."""
     return sorted({name for at, name in (*_COMPUTED, *_ON_HOST) if at == domain})
 
 

@@ -1,9 +1,8 @@
 """The values that pass between operators: tensors, arrays on the host, sequences, nothing.
 
-A value is an array on the host when it follows from the file and from sizes alone (the shape for a
-Reshape, the bounds of a Slice), or when its numbers have a type that tensors do not have: uint16,
-uint32, uint64, texts, and those of 8 bits and less that are no int8, uint8 or bool. All others are
-tensors.
+A value is an array on the host if it depends only on the file and on sizes (the shape of a Reshape,
+the bounds of a Slice), or if tensors do not have its dtype: uint16, uint32, uint64, strings, and
+types of 8 bits and less other than int8, uint8 and bool. All others are tensors.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.tensor_type import Device
 
-# What an operator takes as an array on the host: it decides on shapes, or has no compiled form.
+# A host array as a parameter: it determines shapes, or its operator has no compiled form.
 Host = np.ndarray
 
 
@@ -30,7 +29,7 @@ def has_tensor_type(array: np.ndarray) -> bool:
 
 
 def to_tensor(value: Any, device: Device | None = None) -> Any:
-    """A value as a tensor, in sequences too; None stays.
+    """Converts a value to a tensor, also within sequences; None stays None.
 
     Raises UnsupportedError for numbers of a type that tensors do not have.
     """
@@ -49,14 +48,14 @@ def to_tensor(value: Any, device: Device | None = None) -> Any:
 
 
 def to_host(value: Any) -> Any:
-    """A value as an array, in sequences too; reading a tensor computes it. None stays."""
+    """Converts a value to an array, also within sequences; computes tensors. None stays None."""
     if isinstance(value, list):
         return [to_host(one) for one in value]
     return value.numpy(force=True) if isinstance(value, Tensor) else value
 
 
 def result(value: Any, device: Device | None = None) -> Any:
-    """What a network returns for a value: a tensor wherever there is a type for it."""
+    """The result of a network for a value: a tensor if tensors have its dtype."""
     if isinstance(value, list):
         return [result(one, device) for one in value]
     if isinstance(value, (np.generic, str)):
@@ -71,7 +70,7 @@ def given(value: Any, name: str, element_type: int = TensorProto.UNDEFINED) -> A
 
     `element_type` is that of the input, which a Python number gets.
 
-    Raises ArgumentTypeError for what is no tensor, array, number, text or sequence of these.
+    Raises ArgumentTypeError for anything but tensors, arrays, numbers, strings and sequences.
     """
     if value is None or isinstance(value, Tensor):
         return value
@@ -112,7 +111,7 @@ def numpy_type(element_type: int) -> np.dtype:
 
 
 def tensor_type(element_type: int) -> DType | None:
-    """The type of tensors for a number in `TensorProto.DataType`, None where there is none."""
+    """The dtype of tensors for a number in `TensorProto.DataType`, None if there is none."""
     found = numpy_type(element_type)
     return None if found.kind == "c" else dtypes.from_numpy_dtype(found)
 
@@ -123,5 +122,5 @@ def element_type(dtype: DType) -> int:
 
 
 def integers(value: Any) -> tuple[int, ...]:
-    """A list of whole numbers: an attribute, or the values of an input."""
+    """A list of integers: an attribute, or the values of an input."""
     return tuple(int(one) for one in np.atleast_1d(to_host(value)).ravel())

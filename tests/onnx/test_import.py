@@ -279,7 +279,7 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
     for count in range(0, len(content), 97):
         with pytest.raises(CheckpointError):
             metaop.onnx.load(content[:count])
-    with pytest.raises(CheckpointError, match="no ONNX model"):
+    with pytest.raises(CheckpointError, match="not an ONNX model"):
         metaop.onnx.load(io.BytesIO(b"\x89PNG" + bytes(100)))
     with pytest.raises(FileNotFoundError):
         metaop.onnx.load(tmp_path / "other.onnx")
@@ -331,7 +331,7 @@ def test_illegal_graphs_are_refused() -> None:
         del model.graph.node[:]
 
     refused(unknown, UnsupportedError, "operator Rule of ai.onnx 18 .* is not in metaop")
-    refused(loose, CheckpointError, "reads 'nowhere', which nothing before it makes")
+    refused(loose, CheckpointError, "reads 'nowhere', which no earlier node makes")
     refused(twice, CheckpointError, "makes 'b' again")
     refused(odd, ArgumentError, "colour")
     refused(newer, UnsupportedError, "operator set 1000")
@@ -350,7 +350,7 @@ def test_external_data_stays_in_the_folder(tmp_path: Path) -> None:
     )
     x = metaop.ones(1, 3, 8, 8)
     assert metaop.onnx.load(path)(x).shape == (1, 5)
-    with pytest.raises(CheckpointError, match="load the network by the path"):
+    with pytest.raises(CheckpointError, match="load the network from the path"):
         metaop.onnx.load(path.read_bytes())
     (folder / "values").rename(tmp_path / "secret")
     for place in ("../secret", str(tmp_path / "secret"), "values"):
@@ -360,10 +360,10 @@ def test_external_data_stays_in_the_folder(tmp_path: Path) -> None:
                 if entry.key == "location":
                     entry.value = place
         path.write_bytes(model.SerializeToString())
-        with pytest.raises(CheckpointError, match="is no file in the folder"):
+        with pytest.raises(CheckpointError, match="is not a file in the folder"):
             metaop.onnx.load(path)
     (folder / "values").symlink_to(tmp_path / "secret")
-    with pytest.raises(CheckpointError, match="is no file in the folder"):
+    with pytest.raises(CheckpointError, match="is not a file in the folder"):
         metaop.onnx.load(path)
     (folder / "values").unlink()
     (folder / "values").write_bytes(bytes(10))

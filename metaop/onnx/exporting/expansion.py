@@ -1,6 +1,6 @@
-"""Calls that have no operator in ONNX: their meta-operators are written one by one.
+"""Exports calls without an ONNX operator as their meta-operators.
 
-The templates of all recordings are walked side by side, so that numbers that differ are sizes.
+The templates of all recordings are traversed in parallel; numbers that differ are sizes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _REDUCERS = {
 
 
 def expanded(w: Writer, call: Together, inputs: Sequence[str]) -> list[str]:
-    """The names of the results of a call, written as its meta-operators."""
+    """Writes a call as its meta-operators; returns the names of its results."""
     signatures = [one.signature for one in call.calls]
     graphs, results = [], []
     for signature in signatures:
@@ -42,8 +42,8 @@ def expanded(w: Writer, call: Together, inputs: Sequence[str]) -> list[str]:
         graphs.append(topological([*signature.inputs, *results[-1]]))
     if len({len(graph) for graph in graphs}) > 1:
         raise UnsupportedError(
-            f"{call.composite} is other operators for other sizes of the dynamic axes",
-            fix="leave the axis that it depends on out of dynamic_axes",
+            f"{call.composite} expands differently for other sizes of the dynamic axes",
+            fix="remove the axis that it depends on from dynamic_axes",
         )
     first = signatures[0]
     assert first is not None
@@ -74,7 +74,7 @@ class _Walk:
         """Writes a node."""
         node, op = nodes[0], nodes[0].op
         if any(type(other.op) is not type(op) for other in nodes):
-            raise UnsupportedError(f"{node} is something else for other sizes")
+            raise UnsupportedError(f"{node} differs for other sizes")
         if isinstance(op, Elementwise):
             return self._elementwise(node, op)
         if isinstance(op, Constant):
@@ -174,7 +174,7 @@ class _Walk:
         return w.node("Reshape", run, w.integers(places))
 
     def _offset(self, places: Sequence[str], shape: Sequence[Any]) -> str:
-        """The number of an element in a tensor, from its position."""
+        """The flat index of an element, from its position."""
         w = self.w
         total: str | None = None
         for place, extent in zip(places, shape):
@@ -189,7 +189,7 @@ class _Walk:
         return self.w.node("Gather", flat, self._offset(places, shape), axis=0)
 
     def _guards(self, maps: Sequence[IndexMap], shape: Sequence[Any], *operands: Any) -> str | None:
-        """Where the guards of a map hold, None where they always do."""
+        """Where the guards of a map hold; None if they always do."""
         w = self.w
         found: str | None = None
         for guards in zip(*(one.guards for one in maps)):
@@ -208,7 +208,7 @@ class _Walk:
     def _places(
         self, nodes: Sequence[Node], shape: Sequence[Any], target: Sequence[Any]
     ) -> tuple[str, str | None]:
-        """The offsets in a target that the map of a node gives, and where its guards hold."""
+        """The offsets in the target of a node's map, and where its guards hold."""
         maps = [node.op.map for node in nodes]  # type: ignore[attr-defined]
         operand_nodes = list(zip(*(node.inputs for node in nodes)))
         operands = [self.names[one[0]] for one in operand_nodes]
@@ -241,7 +241,7 @@ class _Walk:
         return w.node("Where", mask, found, w.number(node.op.fill, node.dtype))  # type: ignore[attr-defined]
 
     def _broadcast(self, nodes: Sequence[Node], source: Sequence[Node]) -> str | None:
-        """A map that only permutes, repeats and adds dimensions, as such operators."""
+        """Writes a map that only permutes, repeats and adds dimensions; None for other maps."""
         w, index_map = self.w, nodes[0].op.map  # type: ignore[attr-defined]
         if index_map.guards or index_map.never:
             return None
@@ -276,7 +276,7 @@ class _Walk:
         if plain is not None:
             return plain
         if op.reducer.name in ("and", "or"):
-            raise UnsupportedError("a scatter of truth values cannot be written in ONNX")
+            raise UnsupportedError("a scatter of bools cannot be written in ONNX")
         domain, shape = self.shape(source), self.shape(nodes)
         offset, mask = self._places(nodes, domain, shape)
         identity = op.reducer.identity(dtype)
@@ -296,7 +296,7 @@ class _Walk:
     def _over_axes(
         self, op: Any, name: str, dtype: Any, shape: Sequence[Any], domain: Sequence[Any]
     ) -> str | None:
-        """A reduction over whole axes, None if it is something else."""
+        """Writes a reduction over whole axes; None for others."""
         w, kept = self.w, []
         if op.map.guards or op.map.never:
             return None

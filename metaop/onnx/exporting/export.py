@@ -1,4 +1,4 @@
-"""`export`: writes what a network records as a file of ONNX."""
+"""`export`: writes the recording of a network as an ONNX file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from metaop.onnx.values import element_type
 from metaop.unified_graph.recording import Call
 
 OLDEST, DEFAULT = 17, 18
-# A protocol buffer holds no more.
+# The size limit of a protocol buffer.
 _MOST_BYTES = 1 << 31
 _EXTERNAL_BYTES = 1024
 
@@ -47,17 +47,17 @@ def export(
     external_data: bool = False,
     **other: Any,
 ) -> ONNXProgram:
-    """Writes a network to a file of ONNX, and returns what it wrote.
+    """Writes a network to an ONNX file, and returns the program.
 
     `args` are example inputs, a tensor or a tuple; their tensors become the inputs of the file.
-    `dynamic_axes` names the sizes that may differ, as `{"input": {0: "batch"}}`; the network is
-    recorded for several of them, and nothing is computed. `f` is a path, a file that is open for
-    writing, or None. Modules are exported as in evaluation. The file is checked. With
-    `external_data` the parameters go to a file `NAME.data` beside it; `verbose` prints the graph.
-    `other` are options of PyTorch, of which those that would change the file are refused; `dynamo`
-    and `do_constant_folding` choose among ways of PyTorch that lead to the same file here.
+    `dynamic_axes` names the sizes that may vary, such as `{"input": {0: "batch"}}`; the network is
+    recorded for several sizes, and nothing is computed. `f` is a path, a file open for writing, or
+    None. Modules are exported in evaluation mode. The file is checked. With `external_data` the
+    parameters go to a file `NAME.data` beside it; `verbose` prints the graph. `other` are PyTorch's
+    options; those that would change the file are refused. `dynamo` and `do_constant_folding` have
+    no effect: the file is the same.
 
-    Raises UnsupportedError where the network reads a value, or records what ONNX lacks.
+    Raises UnsupportedError if the network reads a value, or uses operators that ONNX lacks.
 
     Example: `export(net, x, "net.onnx", input_names=["x"], dynamic_axes={"x": {0: "n"}})`
     """
@@ -83,7 +83,7 @@ def export(
 def _arguments(
     args: Any, kwargs: Mapping[str, Any] | None
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Positional arguments, and those by name: a dict that comes last holds them as well."""
+    """Positional and keyword arguments; a dict in last position holds keyword arguments."""
     arguments = tuple(args) if isinstance(args, (tuple, list)) else (args,)
     if kwargs is None and arguments and isinstance(arguments[-1], Mapping):
         return arguments[:-1], dict(arguments[-1])
@@ -92,7 +92,7 @@ def _arguments(
 
 @contextmanager
 def _evaluating(model: Any) -> Iterator[None]:
-    """Has a module and its parts evaluate, each of which gets its own mode back."""
+    """Sets a module and its submodules to evaluation mode, and restores their modes."""
     parts = list(model.modules()) if isinstance(model, Module) else []
     modes = [part.training for part in parts]
     try:
@@ -111,10 +111,10 @@ def _refuse_options(
         raise UnsupportedError("a file without its parameters cannot be written")
     if training not in (None, 0) and getattr(training, "name", "EVAL") != "EVAL":
         raise UnsupportedError(
-            "networks are exported as in evaluation only", fix="leave `training` out"
+            "networks are exported only in evaluation mode", fix="omit `training`"
         )
     if initializers:
-        raise UnsupportedError("parameters cannot be inputs of the file as well")
+        raise UnsupportedError("parameters cannot also be inputs of the file")
     harmless = {"operator_export_type": (None, 0), "custom_opsets": (None, {}),
                 "export_modules_as_functions": (None, False), "autograd_inlining": (None, True),
                 "report": (None, False), "verify": (None, False), "profile": (None, False),
@@ -126,7 +126,7 @@ def _refuse_options(
         if name not in harmless:
             raise ArgumentTypeError(f"export() got an unexpected keyword argument {name!r}")
         if value not in harmless[name]:
-            fix = "use dynamic_axes" if name == "dynamic_shapes" else "leave it out"
+            fix = "use dynamic_axes" if name == "dynamic_shapes" else "omit it"
             raise UnsupportedError(f"export does not support {name}={value!r}", fix=fix)
 
 
@@ -136,7 +136,7 @@ def _version(asked: int | None) -> int:
     if not OLDEST <= version <= newest:
         raise UnsupportedError(
             f"opset_version is {version}; metaop writes {OLDEST} to {newest}",
-            fix="leave it out",
+            fix="omit it",
         )
     return version
 
@@ -158,8 +158,8 @@ def _axes(
         if name not in inputs:
             if name not in outputs and not name.startswith("output"):
                 raise ArgumentError(
-                    f"dynamic_axes names {name!r}, which is no input or output",
-                    fix="the names are those of input_names and output_names",
+                    f"dynamic_axes names {name!r}, which is not an input or output",
+                    fix="use names from input_names and output_names",
                 )
             continue
         pairs = axes if isinstance(axes, Mapping) else {k: f"{name}_dim_{k}" for k in axes}
@@ -168,13 +168,13 @@ def _axes(
 
 
 class ONNXProgram:
-    """What was exported: `model_proto`, the content of the file."""
+    """An exported network: `model_proto` is the content of the file."""
 
     def __init__(self, model_proto: ModelProto) -> None:
         self.model_proto = model_proto
 
     def save(self, destination: Any, *, external_data: bool = False) -> None:
-        """Writes the file to a path, or to a file that is open for writing.
+        """Writes the file to a path, or to a file open for writing.
 
         With `external_data`, or beyond 2 GB, the parameters go to a file `NAME.data` beside it.
         """
@@ -197,7 +197,7 @@ class ONNXProgram:
 
 
 class _Graph:
-    """The graph that is made of recordings."""
+    """Builds the graph from recordings."""
 
     def __init__(
         self,
@@ -268,7 +268,7 @@ class _Graph:
         if not same:
             raise UnsupportedError(
                 "a constant that the network makes depends on the sizes of the dynamic axes",
-                fix="make it with metaop.arange and the like, which are exported, not with NumPy",
+                fix="make it with metaop.arange or the like instead of NumPy",
             )
         name = self._weights.get(id(call.buffer))
         return self.w.array(first, name or "constant")
@@ -309,7 +309,7 @@ def _whole(number: Any) -> int:
     if number is None or int(number) != number:
         raise UnsupportedError(
             "a fraction that the network computes from sizes depends on a dynamic axis",
-            fix="leave that axis out of dynamic_axes",
+            fix="remove that axis from dynamic_axes",
         )
     return int(number)
 
@@ -325,7 +325,7 @@ def _weights(model: Any) -> dict[int, str]:
 
 
 def _needed(nodes: Sequence[onnx.NodeProto], outputs: Sequence[str]) -> list[onnx.NodeProto]:
-    """The nodes that the outputs need, without those whose only effect is another name."""
+    """The nodes that the outputs need, without mere renames."""
     wanted, kept = set(outputs), []
     for node in reversed(nodes):
         if wanted & set(node.output):

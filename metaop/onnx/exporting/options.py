@@ -1,4 +1,4 @@
-"""What a program may say of an export, under PyTorch's names."""
+"""Options of an export under PyTorch's names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from metaop.errors import UnsupportedError
 
 
 class TrainingMode(enum.IntEnum):
-    """How a network is exported; only EVAL is supported."""
+    """The mode in which a network is exported; only EVAL is supported."""
 
     EVAL = 0
     PRESERVE = 1
@@ -20,7 +20,7 @@ class TrainingMode(enum.IntEnum):
 
 
 class OperatorExportTypes(enum.IntEnum):
-    """What operators a file may have; only ONNX is supported."""
+    """The operators that a file may contain; only ONNX is supported."""
 
     ONNX = 0
     ONNX_ATEN = 1
@@ -38,13 +38,13 @@ _exporting = _Exporting()
 
 
 def is_in_onnx_export() -> bool:
-    """Whether the network that asks is being exported."""
+    """Whether the calling network is being exported."""
     return _exporting.now
 
 
 @contextmanager
 def exporting() -> Iterator[None]:
-    """Says to networks that they are exported."""
+    """Makes `is_in_onnx_export` true inside the block."""
     before, _exporting.now = _exporting.now, True
     try:
         yield
@@ -55,13 +55,13 @@ def exporting() -> Iterator[None]:
 def register_custom_op_symbolic(
     symbolic_name: str, symbolic_fn: Callable[..., Any], opset_version: int
 ) -> NoReturn:
-    """Refused: metaop has no symbolic functions; operators that ONNX lacks are expanded."""
+    """Raises UnsupportedError: operators that ONNX lacks are expanded, not registered."""
     raise UnsupportedError(
         f"{symbolic_name}: metaop has no symbolic functions for operators",
-        fix="write the operator with metaop's functions, which are expanded in the file",
+        fix="write the operator with metaop functions, which are expanded in the file",
     )
 
 
 def unregister_custom_op_symbolic(symbolic_name: str, opset_version: int) -> NoReturn:
-    """Refused, as `register_custom_op_symbolic`."""
+    """Raises UnsupportedError, like `register_custom_op_symbolic`."""
     raise UnsupportedError(f"{symbolic_name}: metaop has no symbolic functions for operators")

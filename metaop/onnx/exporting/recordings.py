@@ -1,4 +1,4 @@
-"""Recording a network for several sizes of its dynamic axes, without computing anything."""
+"""Records a network for several sizes of its dynamic axes, without computing anything."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from metaop.unified_graph.recording import Call
 from metaop.unified_graph.tensor_type import TensorType
 from metaop.unified_graph.tracing import Trace, state
 
-# By input, by axis, the name of a dynamic size.
+# The name of each dynamic size, by input and axis.
 DynamicAxes = Mapping[str, Mapping[int, str]]
 
 
@@ -33,7 +33,7 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
 
 
 def replaced(value: Any, tensors: Iterator[Tensor]) -> Any:
-    """The same nesting with other tensors."""
+    """The same structure with other tensors."""
     if isinstance(value, Tensor):
         return next(tensors)
     if isinstance(value, Mapping):
@@ -59,9 +59,9 @@ def recorded(
     names: Sequence[str],
     axes: DynamicAxes,
 ) -> tuple[list[Recording], Sizes]:
-    """A recording for each binding of the dynamic axes that is needed to tell sizes apart."""
+    """One recording per binding of the dynamic axes, enough to distinguish sizes."""
     given = list(tensors_in([args, kwargs]))
-    # Parameters that were only drawn have values then, which are constants of the file.
+    # Gives values to parameters that are only drawn so far: they are constants of the file.
     realize()
     extents: dict[str, int] = {}
     for name, tensor in zip(names, given):
@@ -76,7 +76,7 @@ def recorded(
                 for binding in bindings
             ]
         except (MetaopError, AssertionError, ValueError, IndexError) as error:
-            # A network may have a largest size, or sizes that it can be cut into.
+            # A network may have a maximum size, or sizes that must be divisible.
             first = first or error
             continue
         counts = {len(one.order) for one in found}
@@ -85,13 +85,13 @@ def recorded(
         first = first or UnsupportedError(
             f"the network records {' or '.join(map(str, sorted(counts)))} operators, depending on "
             "the sizes of the dynamic axes",
-            fix="leave the axis that a loop or a condition depends on out of dynamic_axes",
+            fix="remove the axis that a loop or a condition depends on from dynamic_axes",
         )
     assert first is not None
     raise first
 
 
-# Sizes to record with, from that of the example: none is 1, and few other sizes are the same.
+# Sizes to record with, from that of the example: never 1, and rarely equal to other sizes.
 _CHOICES: tuple[Callable[[int], tuple[int, int, int]], ...] = (
     lambda extent: (7 * extent, 11 * extent, 13 * extent),
     lambda extent: (2 * extent, 3 * extent, 5 * extent),
@@ -115,7 +115,7 @@ def _recorded_once(
 
 
 def _resized(tensor: Tensor, axes: Mapping[int, str], binding: Binding) -> Tensor:
-    """A tensor of other sizes with values of the same kind, which nobody may read."""
+    """A tensor with other sizes and values of the same kind, which must not be read."""
     found: Any = tensor.detach()
     for axis, symbol in axes.items():
         places = metaop.arange(binding[symbol]) % max(1, tensor.shape[axis])
@@ -125,7 +125,7 @@ def _resized(tensor: Tensor, axes: Mapping[int, str], binding: Binding) -> Tenso
 
 def _refuse() -> None:
     raise UnsupportedError(
-        "the network reads a value that it computes, so what it does may depend on data",
+        "the network reads a value that it computes, so its graph may depend on data",
         fix="use metaop.where instead of a condition on values; sizes may be read",
     )
 
@@ -151,9 +151,9 @@ def _record(
 
 
 def _order(outputs: Sequence[Call], given: set[Call]) -> list[Call]:
-    """All calls that the outputs need, operands first, in an order that sizes do not change.
+    """All calls that the outputs need, operands first, in an order independent of sizes.
 
-    What the inputs were made of is left out.
+    Calls that computed the inputs are excluded.
     """
     found: dict[Call, None] = {}
     for output in outputs:
@@ -171,7 +171,7 @@ def _order(outputs: Sequence[Call], given: set[Call]) -> list[Call]:
 
 
 class Together:
-    """One thing in all recordings: what they agree on, and sizes where numbers differ."""
+    """One call in all recordings: their common part, and sizes where numbers differ."""
 
     def __init__(self, calls: Sequence[Call], sizes: Sizes) -> None:
         self.calls, self.sizes = calls, sizes
@@ -193,7 +193,7 @@ class Together:
             self.attributes = sizes.unified([_plain(one.attributes) for one in signatures])
 
     def input_types(self) -> list[Typed | None]:
-        """The types of the operands, None for those that are absent."""
+        """The types of the operands; None for absent ones."""
         signatures = [call.signature for call in self.calls]
         rows = zip(*(signature.input_types for signature in signatures))  # type: ignore[union-attr]
         return [None if row[0] is None else self._type(row) for row in rows]  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""How the scalar functions of metaop are written in ONNX."""
+"""Translates metaop's scalar functions to ONNX."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from metaop.errors import UnsupportedError
 from metaop.onnx.exporting.writer import Writer
 from metaop.unified_graph.dtype import DType
 
-# From the operands, which have the given type, to the result.
+# From operands of the given type to the result.
 Scalar = Callable[..., str]
 
 _NAMES = {
@@ -23,7 +23,7 @@ _NAMES = {
     "sqrt": "Sqrt", "stop_gradient": "Identity", "sub": "Sub", "tan": "Tan", "tanh": "Tanh",
     "where": "Where", "maximum": "Max", "minimum": "Min", "clamp_min": "Max", "clamp_max": "Min",
 }  # fmt: skip
-# Of truth values, others are meant.
+# For bools, other operators apply.
 _OF_TRUTH = {
     "add": "Or", "mul": "And", "bitwise_and": "And", "bitwise_or": "Or", "bitwise_xor": "Xor",
     "bitwise_not": "Not", "logical_and": "And", "logical_or": "Or", "logical_xor": "Xor",
@@ -89,10 +89,10 @@ _FORMULAS: dict[str, Callable[..., str]] = {
 def written(w: Writer, function: str, dtype: DType, operands: list[str]) -> str:
     """The name of a scalar function's result, for operands of a type.
 
-    Raises UnsupportedError for functions that ONNX has no operators for.
+    Raises UnsupportedError for functions without ONNX operators.
     """
     if dtype.kind == "bool" and function == "where":
-        # Runtimes choose between numbers only.
+        # Runtimes select only between numbers.
         chosen, left, right = operands
         first = w.node("And", chosen, left)
         return w.node("Or", first, w.node("And", w.node("Not", chosen), right))

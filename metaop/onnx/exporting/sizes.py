@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from metaop.errors import UnsupportedError
 
-_FIX = "leave that axis out of dynamic_axes, or make the network record the same for all sizes"
+_FIX = "remove that axis from dynamic_axes, or make the network record the same for all sizes"
 # Each doubles the number of recordings.
 _MOST_SYMBOLS = 5
 
@@ -20,9 +20,9 @@ Symbols = tuple[str, ...]
 
 
 class Size(NamedTuple):
-    """A sum of products of dynamic axes: `numerators` by the axes that are multiplied.
+    """A sum of products of dynamic axes: maps each product to its coefficient in `numerators`.
 
-    All of it is divided by `denominator`. An empty product is the constant.
+    The sum is divided by `denominator`. The empty product is the constant term.
     """
 
     numerators: tuple[tuple[Symbols, int], ...]
@@ -30,14 +30,14 @@ class Size(NamedTuple):
 
     @property
     def symbol(self) -> str | None:
-        """The name of a dynamic axis that this size is."""
+        """The name of the dynamic axis that equals this size, if any."""
         if self.denominator != 1 or len(self.numerators) != 1:
             return None
         symbols, factor = self.numerators[0]
         return symbols[0] if len(symbols) == 1 and factor == 1 else None
 
     def plus(self, number: int) -> Size:
-        """This size and a number."""
+        """This size plus a number."""
         sums = dict(self.numerators)
         sums[()] = sums.get((), 0) + number * self.denominator
         return Size(tuple(sorted((k, v) for k, v in sums.items() if v)), self.denominator)
@@ -52,13 +52,13 @@ class Size(NamedTuple):
 
 
 class Varying(NamedTuple):
-    """A number that is no size and differs between recordings."""
+    """A number that differs between recordings but is not a size."""
 
     values: tuple[Any, ...]
 
 
 def bindings_of(values: dict[str, tuple[int, int, int]]) -> list[Binding]:
-    """What to record: all combinations of the first two values of each axis, then all thirds."""
+    """The sizes to record: all combinations of each axis' first two values, then all thirds."""
     if len(values) > _MOST_SYMBOLS:
         raise UnsupportedError(
             f"{len(values)} dynamic axes; metaop exports up to {_MOST_SYMBOLS}",
@@ -70,7 +70,7 @@ def bindings_of(values: dict[str, tuple[int, int, int]]) -> list[Binding]:
 
 
 class Sizes:
-    """Finds what numbers are in terms of the dynamic axes; the last recording checks it."""
+    """Expresses numbers in terms of the dynamic axes; the last recording checks them."""
 
     def __init__(self, bindings: Sequence[Binding]) -> None:
         self.bindings = list(bindings)
@@ -78,7 +78,7 @@ class Sizes:
         self._found: dict[tuple[int, ...], Size] = {}
 
     def unified(self, values: Sequence[Any]) -> Any:
-        """What recordings say of one thing: itself if they agree, sizes where numbers differ."""
+        """Merges a value of all recordings: itself if they agree, sizes where numbers differ."""
         first = values[0]
         if all(type(one) is type(first) and one == first for one in values):
             return first
@@ -107,8 +107,8 @@ class Sizes:
             if any(found.value(b) != value for b, value in zip(self.bindings, key)):
                 raise UnsupportedError(
                     f"a size is {', '.join(map(str, key))} where the dynamic axes are "
-                    f"{', '.join(str(list(one.values())) for one in self.bindings)}, which is no "
-                    "sum of products of them",
+                    f"{', '.join(str(list(one.values())) for one in self.bindings)}, which is not "
+                    "a sum of products of them",
                     fix=_FIX,
                 )
             self._found[key] = found
@@ -117,7 +117,7 @@ class Sizes:
     def _polynomial(
         self, symbols: Sequence[str], fixed: Binding, values: tuple[int, ...]
     ) -> dict[Symbols, Fraction]:
-        """Linear in every symbol, from the values at both ends of each."""
+        """The polynomial, linear in every symbol, from values at two points of each."""
         if not symbols:
             return {(): Fraction(values[self.bindings.index(fixed)])}
         symbol, rest = symbols[0], symbols[1:]

@@ -1,4 +1,4 @@
-"""What the rows of the exporter write to: nodes, constants and sizes under names of their own."""
+"""The graph that the exporter's rows write to: uniquely named nodes, constants and sizes."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from metaop.unified_graph.dtype import DType
 
 
 class Writer:
-    """The nodes and initializers of a graph that is being made.
+    """The nodes and initializers of a graph under construction.
 
-    `sources` tells for each dynamic axis which axis of which input has its size.
+    `sources` maps each dynamic axis to the input and axis that have its size.
     """
 
     def __init__(self, version: int, sources: dict[str, tuple[str, int]]) -> None:
@@ -31,7 +31,7 @@ class Writer:
         self._names: set[str] = set()
 
     def name(self, wish: str) -> str:
-        """A name that nothing has."""
+        """An unused name."""
         found, number = wish, 1
         while found in self._names:
             found, number = f"{wish}_{number}", number + 1
@@ -39,19 +39,19 @@ class Writer:
         return found
 
     def node(self, operator: str, *inputs: str | None, **attributes: Any) -> str:
-        """A node with one result, whose name is returned."""
+        """Adds a node with one result; returns its name."""
         return self.several(operator, 1, *inputs, **attributes)[0]
 
     def several(
         self, operator: str, count: int, *inputs: str | None, **attributes: Any
     ) -> list[str]:
-        """A node with several results."""
+        """Adds a node with several results; returns their names."""
         for key, value in attributes.items():
             if _is_dynamic(value):
                 raise UnsupportedError(
-                    f"{operator} of ONNX takes {key} as a constant, which here depends on a "
-                    "dynamic axis",
-                    fix="leave that axis out of dynamic_axes",
+                    f"{operator} of ONNX needs a constant {key}, which here depends on a dynamic "
+                    "axis",
+                    fix="remove that axis from dynamic_axes",
                 )
         outputs = [self.name(operator.lower()) for _ in range(count)]
         names = [one or "" for one in inputs]
@@ -63,7 +63,7 @@ class Writer:
         return outputs
 
     def array(self, array: np.ndarray, wish: str = "constant") -> str:
-        """A constant; small ones that are equal are the same."""
+        """A constant; equal small ones are shared."""
         array = np.asarray(array)
         key = (array.dtype.str, array.shape, array.tobytes()) if array.size <= 16 else None
         if key is not None and key in self._known and wish == "constant":
@@ -98,7 +98,7 @@ class Writer:
     def size(self, size: int | Size | Varying) -> str:
         """A size as a list of one number."""
         if isinstance(size, Varying):
-            raise UnsupportedError("a number depends on a dynamic axis in a way not supported")
+            raise UnsupportedError("a number depends on a dynamic axis in an unsupported way")
         if isinstance(size, int):
             return self.array(np.array([size], np.int64))
         if size in self._known:
@@ -126,14 +126,14 @@ class Writer:
             self._known[key] = self.node("Gather", shape, place, axis=0)
         return self._known[key]
 
-    # --- what many rows need ----------------------------------------------------------------
+    # --- common operators -------------------------------------------------------------------
 
     def cast(self, name: str, have: DType, want: DType) -> str:
-        """The values as another type."""
+        """Converts the values to another dtype."""
         return name if have is want else self.node("Cast", name, to=element_type(want))
 
     def reshape(self, name: str, shape: Sequence[int | Size]) -> str:
-        """The values under another shape; one size that is not known follows from the others."""
+        """The values in another shape; one unknown size follows from the others."""
         sizes = list(shape)
         dynamic = [k for k, one in enumerate(sizes) if not isinstance(one, int)]
         rest = math.prod(one for one in sizes if isinstance(one, int))
@@ -143,15 +143,15 @@ class Writer:
         return self.node("Reshape", name, self.integers(sizes), allowzero=zero)
 
     def squeeze(self, name: str, axes: Sequence[int]) -> str:
-        """Without dimensions of size 1."""
+        """Removes dimensions of size 1."""
         return self.node("Squeeze", name, self.integers(list(axes))) if axes else name
 
     def unsqueeze(self, name: str, axes: Sequence[int]) -> str:
-        """With dimensions of size 1."""
+        """Adds dimensions of size 1."""
         return self.node("Unsqueeze", name, self.integers(list(axes))) if axes else name
 
     def reduce(self, operator: str, name: str, axes: Sequence[int], keep: bool) -> str:
-        """A reduction over dimensions, which were an attribute of most before version 18."""
+        """A reduction over dimensions; most operators took them as attribute before version 18."""
         if not axes:
             return name
         if operator == "ReduceSum" or self.version >= 18:

@@ -1,4 +1,4 @@
-"""The operators of ONNX by theme; each module enters its functions in the table."""
+"""The ONNX operators by theme; each module registers its functions in the table."""
 
 from metaop.onnx.operators import (
     arrays,

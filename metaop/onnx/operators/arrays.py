@@ -1,4 +1,4 @@
-"""Operators on arrays of the host that others have on tensors: how shapes are computed."""
+"""Operators on host arrays, for shape computations; tensors have the same operators elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphs that run by a condition or again and again; Python decides, so it reads the condition."""
+"""Conditionals and loops over graphs; Python decides, so it reads the condition."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _stacked(values: list[Any], dim: int = 0, reverse: bool = False) -> Any:
 
 @operator("Loop")
 def loop(limit: Host | None = None, condition: Any = None, *state: Any, body: Any) -> Any:
-    """A graph run so many times, or while its condition holds: last states, and all of the rest."""
+    """Runs a graph `limit` times, or while its condition holds: last states, stacked outputs."""
     most = None if limit is None else int(np.asarray(limit).reshape(-1)[0])
     going = condition is None or _truth(condition)
     states, count, collected = list(state), 0, []
@@ -61,7 +61,7 @@ def scan(
     scan_output_axes: Sequence[int] | None = None,
     scan_output_directions: Sequence[int] | None = None,
 ) -> Any:
-    """A graph run on the slices of tensors: last states, and all of the rest."""
+    """Runs a graph on slices of tensors: last states, stacked outputs."""
     kept = len(values) - num_scan_inputs
     states, inputs = list(values[:kept]), values[kept:]
     axes = scan_input_axes or [0] * num_scan_inputs

@@ -25,7 +25,7 @@ def around(
     strides: Sizes,
     dilations: Sizes,
 ) -> tuple[list[int], list[int]]:
-    """How much is put before and after each spatial dimension."""
+    """The padding before and after each spatial dimension."""
     count = len(kernel)
     if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
         before, after = [], []
@@ -42,7 +42,7 @@ def around(
 
 
 def padded(x: Tensor, before: Sizes, after: Sizes, fill: float = 0) -> Tensor:
-    """With so many elements around the spatial dimensions."""
+    """Pads the spatial dimensions."""
     if not any(before) and not any(after):
         return x
     flat = [w for k in reversed(range(len(before))) for w in (before[k], after[k])]
@@ -62,7 +62,7 @@ def convolution(
     pads: Sizes | None = None,
     strides: Sizes | None = None,
 ) -> Tensor:
-    """Over one to three spatial dimensions."""
+    """Convolution over one to three spatial dimensions."""
     spatial = len(x.shape) - 2
     kernel = kernel_shape or shape_of(w)[2:]
     stride, dilation = strides or [1] * spatial, dilations or [1] * spatial
@@ -77,7 +77,7 @@ def convolution(
 
 def _of(table: dict[int, Any], spatial: int, name: str) -> Any:
     if spatial not in table:
-        raise UnsupportedError(f"{name} over {spatial} spatial dimensions", fix="1 to 3 are there")
+        raise UnsupportedError(f"{name} over {spatial} spatial dimensions", fix="use 1 to 3")
     return table[spatial]
 
 
@@ -96,7 +96,7 @@ def transposed_convolution(
     pads: Sizes | None = None,
     strides: Sizes | None = None,
 ) -> Tensor:
-    """The whole result without padding, of which the borders are cut off."""
+    """Transposed convolution: computes the unpadded result, then crops its borders."""
     spatial = len(x.shape) - 2
     kernel = kernel_shape or shape_of(w)[2:]
     stride, dilation = strides or [1] * spatial, dilations or [1] * spatial
@@ -125,7 +125,7 @@ def transposed_convolution(
     ):
         return run(x, w, b, tuple(stride), tuple(before), tuple(extra), group, tuple(dilation))
     found = run(x, w, b, tuple(stride), 0, 0, group, tuple(dilation))
-    # Beyond the last product there is nothing but the bias.
+    # Beyond the last product there is only the bias.
     cut = [e - a for e, a in zip(extra, after)]
     if b is None or all(c <= 0 for c in cut):
         return padded(found, [-n for n in before], cut)
@@ -141,7 +141,7 @@ def convolution_of_integers(
     w_zero_point: Tensor | None = None,
     **options: Any,
 ) -> Tensor:
-    """Sums of products of small whole numbers; they are exact in float64."""
+    """Convolution of small integers, exact in float64."""
     spatial = [1] * (len(x.shape) - 2)
     wide, kernel = x.to(metaop.float64), w.to(metaop.float64)
     if x_zero_point is not None:
@@ -167,14 +167,14 @@ def deformable_convolution(
     pads: Sizes = (0, 0, 0, 0),
     strides: Sizes = (1, 1),
 ) -> Tensor:
-    """Taps that the offsets move, in two dimensions."""
+    """Deformable convolution in two dimensions: offsets move the taps."""
     from metaop.vision.ops import deform_conv2d
 
     if len(x.shape) != 4:
         raise UnsupportedError("DeformConv over other than 2 spatial dimensions")
     before, after = list(pads[:2]), list(pads[2:])
     if before != after:
-        # The offsets count from the padded border.
+        # Offsets are relative to the padded border.
         x, before = padded(x, before, after), [0, 0]
     step, gap = (int(strides[0]), int(strides[1])), (int(dilations[0]), int(dilations[1]))
     padding = (before[0], before[1])
@@ -191,14 +191,14 @@ def columns_to_image(
     pads: Sizes | None = None,
     strides: Sizes | None = None,
 ) -> Tensor:
-    """Windows added up where they overlap, over any number of spatial dimensions."""
+    """Sums overlapping windows, over any number of spatial dimensions."""
     from metaop.onnx.values import integers
 
     image, block = integers(image_shape), integers(block_shape)
     count = len(image)
     stride, dilation = strides or [1] * count, dilations or [1] * count
     before, after = around("NOTSET", pads, image, block, stride, dilation)
-    # A transposed convolution with a kernel of units puts each column where its window was.
+    # A transposed convolution with a one-hot kernel puts each column where its window was.
     taps = 1
     for extent in block:
         taps *= extent

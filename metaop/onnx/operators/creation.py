@@ -1,4 +1,4 @@
-"""Operators that make tensors: filled, ranges, random."""
+"""Operators that create tensors: constants, ranges, random numbers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from metaop.unified_graph.dtype import DType
 
 @operator("ConstantOfShape")
 def constant_of_shape(input: Host, *, value: Any = None) -> Any:
-    """One number everywhere; small whole numbers stay on the host, where shapes are made."""
+    """A constant tensor; small integer ones stay on the host, where shapes are computed."""
     fill = np.zeros(1, np.float32) if value is None else np.asarray(value)
     shape = integers(input) if np.size(input) else ()
     count = int(np.prod(shape, dtype=float))
@@ -38,7 +38,7 @@ def tensor_type_of(array: np.ndarray) -> DType:
 
 @operator("Range")
 def ranges(start: Host, limit: Host, delta: Host) -> Any:
-    """Numbers from `start` to before `limit`."""
+    """Numbers from `start` up to, but excluding, `limit`."""
     first, last, step = (np.asarray(one).reshape(-1)[0] for one in (start, limit, delta))
     kind = np.asarray(start).dtype
     count = max(0, int(np.ceil((float(last) - float(first)) / float(step))))
@@ -82,7 +82,7 @@ def random_uniform(
     high: float = 1.0,
     seed: float | None = None,
 ) -> Tensor:
-    """Numbers from `low` to before `high`, all alike."""
+    """Uniform random numbers in [low, high)."""
     kind = _random_type(dtype)
     return low + (high - low) * metaop.rand(tuple(shape), dtype=kind, generator=_generator(seed))
 
@@ -96,7 +96,7 @@ def random_uniform_like(
     high: float = 1.0,
     seed: float | None = None,
 ) -> Tensor:
-    """Numbers from `low` to before `high`, in the shape of a tensor."""
+    """Uniform random numbers in [low, high), in the shape of a tensor."""
     kind = _random_type(dtype, x)
     return low + (high - low) * metaop.rand(tuple(x.shape), dtype=kind, generator=_generator(seed))
 
@@ -131,7 +131,7 @@ def random_normal_like(
 
 @operator("Bernoulli")
 def bernoulli(x: Tensor, *, dtype: int | None = None, seed: float | None = None) -> Tensor:
-    """1 with the probabilities of a tensor."""
+    """Bernoulli samples with the probabilities of a tensor."""
     kind = x.dtype if dtype is None else tensor_type(dtype)
     return metaop.bernoulli(x, generator=_generator(seed)).to(kind)
 

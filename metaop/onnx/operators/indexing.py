@@ -15,7 +15,7 @@ from metaop.tensor.core import Tensor
 
 
 def wrapped(indices: Any, extent: int) -> Any:
-    """Indices from 0 on, as int64: those below 0 count from the end."""
+    """Non-negative int64 indices: negative ones count from the end."""
     whole = indices.to(metaop.int64)
     return metaop.where(whole < 0, whole + extent, whole)
 
@@ -36,7 +36,7 @@ def gather(x: Tensor, indices: Any, *, axis: int = 0) -> Tensor:
 
 
 def _gather_known(x: Tensor, indices: np.ndarray, axis: int) -> Tensor:
-    """Positions that the file has: one of them is a view, and so is a run."""
+    """Gathers at constant positions; a single one or a contiguous range is a view."""
     extent = shape_of(x)[axis]
     if indices.size and (indices.min() < -extent or indices.max() >= extent):
         raise DimensionError(f"Gather: positions {indices.tolist()} of {extent}")
@@ -58,7 +58,7 @@ def gather_elements(x: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
 
 
 def _places(indices: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """The flat positions of rows of indices, and how many elements each stands for."""
+    """The flat positions of rows of indices, and the number of elements of each."""
     depth = shape_of(indices)[-1]
     flat: Any = metaop.zeros(shape_of(indices)[:-1], dtype=metaop.int64, device=indices.device)
     for dim in range(depth):
@@ -86,7 +86,7 @@ _REDUCTIONS = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}
 def scatter_elements(
     data: Tensor, indices: Tensor, updates: Tensor, *, axis: int = 0, reduction: str = "none"
 ) -> Tensor:
-    """Single elements replaced, or combined with others."""
+    """Replaces single elements, or combines them with new ones."""
     index = wrapped(indices, shape_of(data)[axis])
     if reduction == "none":
         return metaop.scatter(data, axis, index, updates)
@@ -97,7 +97,7 @@ def scatter_elements(
 def scatter_nd(
     data: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = "none"
 ) -> Tensor:
-    """Slices at rows of indices replaced, or combined with others."""
+    """Replaces slices at rows of indices, or combines them with new ones."""
     shape, depth = shape_of(data), shape_of(indices)[-1]
     rest = int(np.prod(shape[depth:]))
     flat = _places(indices, shape).reshape((-1, 1)).expand((-1, rest))
@@ -118,7 +118,7 @@ def tensor_scatter(
     axis: int = -2,
     mode: str = "linear",
 ) -> Tensor:
-    """A cache with new entries written at a position of each sample."""
+    """Writes new entries to a cache at a position per sample."""
     shape, count = shape_of(past), shape_of(update)[axis]
     axis %= len(shape)
     steps = metaop.arange(count).reshape([-1 if k == axis else 1 for k in range(len(shape))])
@@ -131,7 +131,7 @@ def tensor_scatter(
 
 @operator("OneHot")
 def one_hot(indices: Tensor, depth: Host, values: Tensor, *, axis: int = -1) -> Tensor:
-    """The second of two values where a class is that of the index, the first elsewhere."""
+    """One-hot encoding: the second of two values at the index, the first elsewhere."""
     count = int(np.asarray(depth).reshape(-1)[0])
     ndim = len(indices.shape) + 1
     axis %= ndim
@@ -168,7 +168,7 @@ def compress(x: Tensor, condition: Host, *, axis: int | None = None) -> Tensor:
 def unique(
     x: Host, *, axis: int | None = None, sorted: int = 1
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Different elements or slices, where each comes first, which each is, how often it comes."""
+    """Unique elements or slices, their first positions, the inverse indices, and counts."""
     found, first, inverse, counts = np.unique(
         x, return_index=True, return_inverse=True, return_counts=True, axis=axis
     )
@@ -198,7 +198,7 @@ def non_max_suppression(
     *,
     center_point_box: int = 0,
 ) -> np.ndarray:
-    """Rows (sample, class, box) of boxes that overlap no better one too much."""
+    """Non-maximum suppression: rows (sample, class, box) of the kept boxes."""
     limit, overlap, least = (
         None if one is None else np.asarray(one).reshape(-1)[0]
         for one in (max_output_boxes_per_class, iou_threshold, score_threshold)
@@ -219,7 +219,7 @@ def non_max_suppression(
 
 
 def _corners(boxes: np.ndarray, center: bool) -> np.ndarray:
-    """Boxes (…, 4) as smaller and larger coordinates."""
+    """Boxes (…, 4) as minimum and maximum coordinates."""
     if center:
         x, y, width, height = np.moveaxis(boxes, -1, 0)
         return np.stack([y - height / 2, x - width / 2, y + height / 2, x + width / 2], -1)
@@ -248,7 +248,7 @@ def _suppressed(
 
 @operator("Hardmax")
 def hardmax(x: Tensor, *, axis: int | None = None, node: Node) -> Tensor:
-    """1 at the first of the largest elements, 0 elsewhere."""
+    """1 at the first maximum, 0 elsewhere."""
     from metaop.onnx.operators.reductions import along
 
     return along(x, axis, node.version, _first_largest)

@@ -1,4 +1,4 @@
-"""Losses of classifiers."""
+"""Classification losses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def negative_log_likelihood(
     ignore_index: int | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """What the scores (N, C, …) of the right classes (N, …) lack, with weights of classes."""
+    """The negated log-probabilities (N, C, …) of the classes (N, …), with class weights."""
     classes = target.to(metaop.int64)
     kept: Any = None
     if ignore_index is not None:
@@ -50,7 +50,7 @@ def softmax_cross_entropy(
     reduction: str = "mean",
     node: Node,
 ) -> Any:
-    """The loss of scores before their softmax; the second result is its logarithm."""
+    """Cross entropy of logits; the second result is the log-softmax."""
     logarithms = metaop.log_softmax(scores, 1)
     loss = negative_log_likelihood(
         logarithms, labels, weights, ignore_index=ignore_index, reduction=reduction

@@ -13,7 +13,7 @@ from metaop.tensor.core import Tensor
 
 @operator("Gelu", domain=MICROSOFT)
 def gelu(x: Tensor) -> Tensor:
-    """x times the share of a normal distribution below it."""
+    """x times the normal distribution function of x."""
     return F.gelu(x)
 
 
@@ -63,7 +63,7 @@ def fused_matmul(
     transBatchA: int = 0,
     transBatchB: int = 0,
 ) -> Tensor:
-    """alpha a b, of matrices that may be transposed."""
+    """alpha a b, for optionally transposed matrices."""
     if transBatchA or transBatchB:
         a, b = (
             metaop.movedim(one, 0, -2) if t else one

@@ -29,9 +29,9 @@ def batch_norm(
     spatial: int = 1,
     node: Node,
 ) -> Any:
-    """With the moments of the file, or in training mode with those of the batch.
+    """Batch normalisation by the statistics in the file, or in training mode by the batch's.
 
-    In training mode further results are the running moments, of which `momentum` is kept.
+    In training mode further results are the running statistics, of which `momentum` is kept.
     """
     dtype = x.dtype
     if not training_mode:
@@ -50,7 +50,7 @@ def batch_norm(
 
 @operator("InstanceNormalization")
 def instance_norm(x: Tensor, scale: Tensor, b: Tensor, *, epsilon: float = 1e-5) -> Tensor:
-    """Normalised by the moments of each channel of each sample."""
+    """Normalises each channel of each sample."""
     return F.instance_norm(x, weight=scale, bias=b, eps=epsilon)
 
 
@@ -65,7 +65,7 @@ def group_norm(
     stash_type: int = 1,
     node: Node,
 ) -> Tensor:
-    """Before version 21 scale and bias belong to groups, since then to channels."""
+    """Group normalisation; before version 21 scale and bias are per group, then per channel."""
     if node.version < 21:
         each = shape_of(x)[1] // num_groups
         scale, bias = (metaop.repeat_interleave(one, each) for one in (scale, bias))
@@ -87,7 +87,7 @@ def layer_norm(
     stash_type: int = 1,
     node: Node,
 ) -> Any:
-    """Further results are the mean and the inverse of the standard deviation."""
+    """Layer normalisation; further results are the mean and the inverse standard deviation."""
     dims = _from(x, axis)
     if shape_of(scale) == dims and (b is None or shape_of(b) == dims):
         found = F.layer_norm(x, dims, scale, b, epsilon)
@@ -107,7 +107,7 @@ def layer_norm(
 def rms_norm(
     x: Tensor, scale: Tensor, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
 ) -> Tensor:
-    """Divided by the root of the mean square of the last dimensions, from `axis` on."""
+    """Divides by the root mean square of the last dimensions, from `axis` on."""
     dims = _from(x, axis)
     if shape_of(scale) == dims and x.dtype is scale.dtype:
         return F.rms_norm(x, dims, scale, epsilon)
@@ -116,7 +116,7 @@ def rms_norm(
 
 @operator("MeanVarianceNormalization")
 def mean_variance_norm(x: Tensor, *, axes: Sequence[int] = (0, 2, 3)) -> Tensor:
-    """Mean 0 and variance 1 over some dimensions."""
+    """Normalises to mean 0 and variance 1 over some dimensions."""
     centred = x - metaop.mean(x, list(axes), keepdim=True)
     spread = metaop.sqrt(metaop.mean(centred * centred, list(axes), keepdim=True))
     return centred / (spread + 1e-9)
@@ -126,7 +126,7 @@ def mean_variance_norm(x: Tensor, *, axes: Sequence[int] = (0, 2, 3)) -> Tensor:
 def local_response_norm(
     x: Tensor, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0
 ) -> Tensor:
-    """Divided by a power of the sum of squares of neighbouring channels."""
+    """Divides by a power of the sum of squares of neighbouring channels."""
     channels = shape_of(x)[1]
     before = (size - 1) // 2
     rest = [0, 0] * (len(x.shape) - 2)
@@ -144,7 +144,7 @@ def dropout(
     seed: int | None = None,
     node: Node,
 ) -> Any:
-    """What it is, unless the file asks for training; the second result tells what was kept."""
+    """The identity, unless the file requests training; the second result is the mask."""
     share = 0.5 if ratio is None else float(np.asarray(ratio).reshape(-1)[0])
     is_training = training_mode is not None and bool(np.asarray(training_mode).reshape(-1)[0])
     if not is_training or node.version < 12 or share == 0:

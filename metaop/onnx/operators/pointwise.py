@@ -1,4 +1,4 @@
-"""Operators that compute every element by itself."""
+"""Elementwise operators."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ rows(
 
 @operator("Div")
 def div(a: Tensor, b: Tensor) -> Tensor:
-    """Whole numbers are divided towards 0."""
+    """Division; integers round towards 0."""
     whole = a.dtype.kind == "int"
     return metaop.div(a, b, rounding_mode="trunc" if whole else None)
 
@@ -138,7 +138,7 @@ def where(condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
 
 @operator("IsInf")
 def is_infinite(x: Tensor, *, detect_negative: int = 1, detect_positive: int = 1) -> Tensor:
-    """Where a number is infinite, of the signs that are asked for."""
+    """Where a number is infinite, for the requested signs."""
     if detect_negative and detect_positive:
         return metaop.isinf(x)
     if detect_positive:
@@ -148,7 +148,7 @@ def is_infinite(x: Tensor, *, detect_negative: int = 1, detect_positive: int = 1
 
 @operator("Clip")
 def clip(x: Tensor, min: Any = None, max: Any = None) -> Tensor:
-    """Numbers between two bounds; where these cross, the upper one holds."""
+    """Clamps to two bounds; if they cross, the upper one applies."""
     if isinstance(min, Tensor) or isinstance(max, Tensor):
         found = x if min is None else metaop.maximum(x, metaop.as_tensor(min, dtype=x.dtype))
         return found if max is None else metaop.minimum(found, metaop.as_tensor(max, dtype=x.dtype))
@@ -178,13 +178,13 @@ def celu(x: Tensor, *, alpha: float = 1.0) -> Tensor:
 def selu(
     x: Tensor, *, alpha: float = 1.67326319217681884765625, gamma: float = 1.05070102214813232421875
 ) -> Tensor:
-    """With the factors of the paper, or others."""
+    """SELU, by default with the constants of the paper."""
     return gamma * (metaop.relu(x) + alpha * metaop.expm1(metaop.clamp(x, max=0)))
 
 
 @operator("Gelu")
 def gelu(x: Tensor, *, approximate: str = "none") -> Tensor:
-    """x times the share of a normal distribution below it."""
+    """x times the normal distribution function of x."""
     return F.gelu(x, approximate=approximate)
 
 
@@ -196,7 +196,7 @@ def hard_sigmoid(x: Tensor, *, alpha: float = 0.2, beta: float = 0.5) -> Tensor:
 
 @operator("HardSwish")
 def hard_swish(x: Tensor) -> Tensor:
-    """x times a sigmoid that is made of three lines."""
+    """x times a piecewise linear sigmoid."""
     return F.hardswish(x)
 
 
@@ -221,25 +221,25 @@ def shrink(x: Tensor, *, bias: float = 0.0, lambd: float = 0.5) -> Tensor:
 
 @operator("PRelu")
 def prelu(x: Tensor, slope: Tensor) -> Tensor:
-    """The slope is broadcast as any operand."""
+    """PReLU; the slope broadcasts like any operand."""
     return metaop.where(x >= 0, x, x * slope)
 
 
 @operator("Identity")
 def identity(x: Any) -> Any:
-    """What it is given."""
+    """Returns its argument."""
     return x
 
 
 @operator("Cast")
 def cast(x: Any, *, to: int, saturate: int = 1, round_mode: str = "up") -> Any:
-    """Numbers, texts and truth values as another type."""
+    """Converts numbers, strings and bools to another type."""
     return converted(x, numpy_type(to), bool(saturate), round_mode)
 
 
 @operator("CastLike")
 def cast_like(x: Any, like: Any, *, saturate: int = 1, round_mode: str = "up") -> Any:
-    """The type of another value."""
+    """Converts to the type of another value."""
     kind = like.dtype.numpy if isinstance(like, Tensor) else like.dtype
     return converted(x, kind, bool(saturate), round_mode)
 
@@ -252,7 +252,7 @@ def bit_cast(x: Any, *, to: int) -> Any:
 
 
 def converted(x: Any, kind: np.dtype, saturate: bool = True, round_mode: str = "up") -> Any:
-    """A value as numbers of a NumPy type; what tensors do not have is computed by NumPy."""
+    """Converts a value to a NumPy dtype; NumPy computes dtypes that tensors do not have."""
     known = None if kind.kind == "c" else dtypes.from_numpy_dtype(kind)
     if isinstance(x, Tensor) and known is not None:
         return x.to(known)
@@ -265,7 +265,7 @@ _NARROW_WHOLE = ("int4", "uint4", "int2", "uint2")
 def converted_array(
     array: np.ndarray, kind: np.dtype, saturate: bool = True, round_mode: str = "up"
 ) -> np.ndarray:
-    """As `converted`, of an array."""
+    """`converted` for an array."""
     import ml_dtypes
 
     with np.errstate(all="ignore"):
@@ -389,6 +389,6 @@ def bit_shift_of_arrays(a: Host, b: Host, *, direction: str) -> np.ndarray:
 
 @on_host("Clip")
 def clip_array(x: Host, min: Host | None = None, max: Host | None = None) -> np.ndarray:
-    """Numbers between two bounds."""
+    """Clamps to two bounds."""
     bounded = x if min is None else np.maximum(x, np.asarray(min, x.dtype))
     return bounded if max is None else np.minimum(bounded, np.asarray(max, x.dtype))

@@ -1,4 +1,4 @@
-"""Pooling over windows, and over all of an image."""
+"""Pooling over windows, and global pooling."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _widths(
     pads: Sizes | None,
     ceil_mode: int,
 ) -> tuple[list[int], list[int], list[int]]:
-    """What is put before and after, and how much more the last window may need after it."""
+    """The padding before and after, and the extra elements that the last window may need."""
     extents = shape_of(x)[2:]
     before, after = around(auto_pad, pads, extents, kernel, strides, dilations)
     more = [0] * len(kernel)
@@ -39,7 +39,7 @@ def _widths(
             whole = extent + before[k] + after[k]
             reach = (kernel[k] - 1) * dilations[k] + 1
             outputs = -(-(whole - reach) // strides[k]) + 1
-            # A window that begins in the padding after the image does not count.
+            # A window that starts in the padding after the image does not count.
             if (outputs - 1) * strides[k] >= extent + before[k]:
                 outputs -= 1
             more[k] = max(0, (outputs - 1) * strides[k] + reach - whole)
@@ -63,7 +63,7 @@ def max_pool(
     strides: Sizes | None = None,
     node: Node,
 ) -> Any:
-    """The largest element of windows; the second result tells where it is in the whole tensor."""
+    """Max pooling; the second result is the indices in the whole tensor."""
     spatial = len(kernel_shape)
     stride, dilation = strides or [1] * spatial, dilations or [1] * spatial
     before, after, more = _widths(x, kernel_shape, stride, dilation, auto_pad, pads, ceil_mode)
@@ -132,7 +132,7 @@ def average_pool(
     pads: Sizes | None = None,
     strides: Sizes | None = None,
 ) -> Tensor:
-    """The mean of windows, over what lies in the image, or in the padding as well."""
+    """Average pooling over pixels of the image, optionally including padding."""
     spatial = len(kernel_shape)
     stride, dilation = strides or [1] * spatial, dilations or [1] * spatial
     before, after, more = _widths(x, kernel_shape, stride, dilation, auto_pad, pads, ceil_mode)
@@ -203,10 +203,9 @@ def max_unpool(
     pads: Sizes | None = None,
     strides: Sizes | None = None,
 ) -> Tensor:
-    """Elements put back to where a pool found them.
+    """Writes elements back to where max pooling found them.
 
-    The positions count in the result that the pool's sizes imply, even if a larger one is asked
-    for.
+    The indices refer to the result size that the pool implies, even if a larger one is requested.
     """
     spatial = len(kernel_shape)
     stride = strides or [1] * spatial

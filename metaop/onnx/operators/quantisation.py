@@ -1,4 +1,4 @@
-"""Whole numbers that stand for others by a scale and a zero point."""
+"""Quantisation: integers that represent numbers by a scale and a zero point."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from metaop.tensor.core import Tensor
 
 
 def _spread(value: Any, x: Any, axis: int, block_size: int) -> Any:
-    """A scale or zero point for every element: of all, of a slice, or of a block."""
+    """Broadcasts a scale or zero point to all elements: per tensor, per axis, or per block."""
     ndim, shape = len(x.shape), shape_of(x)
     if value is None or len(value.shape) == 0 or value.shape == (1,):
         return None if value is None else value.reshape(())
@@ -103,7 +103,7 @@ def quantised(
 
 @operator("DynamicQuantizeLinear")
 def dynamically_quantised(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """As uint8, by the range of the numbers; scale and zero point are further results."""
+    """Quantises to uint8 by the range of values; scale and zero point are further results."""
     high = metaop.clamp(metaop.amax(x), min=0)
     low = metaop.clamp(metaop.amin(x), max=0)
     scale = (high - low) / 255
@@ -120,7 +120,7 @@ def _float64(value: Any) -> Tensor:
 
 
 def _whole(value: Any, zero: Any, is_left: bool) -> Tensor:
-    """Small whole numbers less their zero point; products of them are exact in float64."""
+    """Small integers minus their zero point; their products are exact in float64."""
     if zero is None:
         return _float64(value)
     shift = _float64(zero)
@@ -131,7 +131,7 @@ def _whole(value: Any, zero: Any, is_left: bool) -> Tensor:
 
 @operator("MatMulInteger")
 def product_of_integers(a: Any, b: Any, a_zero_point: Any = None, b_zero_point: Any = None) -> Any:
-    """A product of small whole numbers less their zero points, as int32."""
+    """The product of small integers minus their zero points, as int32."""
     left, right = _whole(a, a_zero_point, True), _whole(b, b_zero_point, False)
     return metaop.matmul(left, right).to(metaop.int32)
 

@@ -1,4 +1,4 @@
-"""Recurrent layers: plain ones as metaop's own layers, all others step by step."""
+"""Recurrent layers: standard ones by metaop's layers, all others step by step."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _DEFAULTS = {
     "elu": (1.0, 0.0), "hardsigmoid": (0.2, 0.5), "leakyrelu": (0.01, 0.0),
     "thresholdedrelu": (1.0, 0.0),
 }  # fmt: skip
-# Where the gates of ONNX are in the order of metaop's layers, which is PyTorch's.
+# The positions of ONNX's gates in the order of metaop's layers, which is PyTorch's.
 _ORDER = {"RNN": (0,), "LSTM": (0, 2, 3, 1), "GRU": (1, 0, 2)}
 _STANDARD = {"RNN": ["tanh"], "LSTM": ["sigmoid", "tanh", "tanh"], "GRU": ["sigmoid", "tanh"]}
 
@@ -260,5 +260,5 @@ def long_short_term_memory(
     hidden_size: int | None = None,
     **options: Any,
 ) -> tuple[Tensor, ...]:
-    """All outputs (T, directions, N, H), the last ones and the last memory."""
+    """All outputs (T, directions, N, H), the last ones and the last cell state."""
     return _run("LSTM", x, (w, r, b, p), sequence_lens, (initial_h, initial_c), options)

@@ -1,4 +1,4 @@
-"""Operators that combine the elements along dimensions."""
+"""Operators that reduce or scan along dimensions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _extreme(function: Callable[..., Any], lowest: bool) -> Reducer:
             return reduce(x.to(metaop.uint8), dims, keep).to(metaop.bool)
         if all(shape_of(x)[dim] for dim in dims):
             return function(x, dims, keep)
-        # The largest of nothing is the smallest number of the type.
+        # The maximum of nothing is the smallest number of the type.
         shape = [1 if k in dims else n for k, n in enumerate(shape_of(x)) if keep or k not in dims]
         return metaop.full(shape, x.dtype.lowest if lowest else x.dtype.highest, dtype=x.dtype)
 
@@ -141,7 +141,7 @@ def cumulative_product(x: Tensor, axis: Host, *, exclusive: int = 0, reverse: in
 
 
 def along(x: Tensor, axis: int | None, version: int, function: Callable[[Tensor, int], Any]) -> Any:
-    """A function along a dimension; before version 13 along all dimensions from it on."""
+    """Applies a function along a dimension; before version 13 along all dimensions from it on."""
     if version >= 13 or not len(x.shape):
         return function(x, -1 if axis is None else axis)
     shape = shape_of(x)
@@ -164,7 +164,7 @@ def log_softmax(x: Tensor, *, axis: int | None = None, node: Node) -> Tensor:
 
 @operator("LpNormalization")
 def normalised(x: Tensor, *, axis: int = -1, p: int = 2) -> Tensor:
-    """Divided by the norm; what has the norm 0 stays 0."""
+    """Divides by the norm; vectors of norm 0 stay 0."""
     norm = metaop.sum(metaop.abs(x), [axis], keepdim=True)
     if p == 2:
         norm = metaop.sqrt(metaop.sum(x * x, [axis], keepdim=True))
@@ -194,7 +194,7 @@ def general_product(
     transA: int = 0,
     transB: int = 0,
 ) -> Tensor:
-    """alpha a b + beta c, of matrices that may be transposed."""
+    """alpha a b + beta c, for optionally transposed matrices."""
     is_linear = c is not None and len(c.shape) == 1 and not transA
     if is_linear and alpha == beta == 1 and shape_of(c)[0] == shape_of(b)[0 if transB else 1]:
         return metaop.nn.functional.linear(a, b if transB else b.t(), c)

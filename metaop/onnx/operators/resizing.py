@@ -1,4 +1,4 @@
-"""Resize: every spatial dimension is a weighted sum of a few neighbours of its own."""
+"""Resize: each element is a weighted sum of a few neighbours along each spatial dimension."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from metaop.tensor.core import Tensor
 
 
 class Grid(NamedTuple):
-    """How the positions of a result lie in the input, along one dimension."""
+    """The positions of the result in the input, along one dimension."""
 
     extent: int
     output: int
@@ -131,7 +131,7 @@ def _sizes_and_scales(
 ) -> tuple[list[int], list[float]]:
     if sizes is None:
         assert scales is not None
-        # In float32, as the scales are, so that 3 * 1.3333 gives what others give.
+        # In float32 like the scales, so that 3 * 1.3333 matches other runtimes.
         return [
             int(np.floor(np.float32(n) * np.float32(s))) for n, s in zip(extents, scales)
         ], list(scales)
@@ -159,7 +159,7 @@ def resize(
     mode: str = "nearest",
     nearest_mode: str = "round_prefer_floor",
 ) -> Tensor:
-    """To given sizes, or by given factors, along all dimensions or those in `axes`."""
+    """Resizes to sizes or by factors, along all dimensions or those in `axes`."""
     ndim = len(x.shape)
     dims = [axis % ndim for axis in axes] if axes is not None else list(range(ndim))
     has_scales = scales is not None and np.size(scales) > 0
@@ -191,7 +191,7 @@ def resize(
 def _quick(
     x: Tensor, dims: Sequence[int], outputs: Sequence[int], factors: Sequence[float], rule: Rule
 ) -> Tensor | None:
-    """What PyTorch's interpolation computes as well, which is compiled as a fixed map."""
+    """Uses `interpolate` where it computes the same, because it compiles to a fixed map."""
     shape = shape_of(x)
     whole = list(shape)
     for dim, output in zip(dims, outputs):
@@ -212,7 +212,7 @@ def _quick(
 
 @operator("Upsample")
 def upsample(x: Tensor, scales: Host, *, mode: str = "nearest") -> Tensor:
-    """By factors; the corners of the input are those of the result."""
+    """Upsamples by factors, with aligned corners."""
     kind = "linear" if mode in ("linear", "bilinear") else mode
     return resize(
         x, None, scales, coordinate_transformation_mode="asymmetric", mode=kind,
@@ -222,5 +222,5 @@ def upsample(x: Tensor, scales: Host, *, mode: str = "nearest") -> Tensor:
 
 @operator("Resize", since=10)
 def resize_by_factors(x: Tensor, scales: Host, *, mode: str = "nearest") -> Tensor:
-    """As Upsample, in version 10."""
+    """Resize of version 10, like Upsample."""
     return upsample(x, scales, mode=mode)

@@ -35,13 +35,13 @@ def empty(*, dtype: int = 1) -> list[Any]:
 
 @operator("SequenceAt")
 def at(sequence: Any, position: Host) -> Any:
-    """The item at a position; those below 0 count from the end."""
+    """The item at a position; negative ones count from the end."""
     return sequence[_position(position, len(sequence))]
 
 
 @operator("SequenceInsert")
 def insert(sequence: Any, item: Any, position: Host | None = None) -> list[Any]:
-    """With one more item, by default at the end."""
+    """Inserts an item, by default at the end."""
     count = len(sequence)
     place = count if position is None else int(np.asarray(position).reshape(-1)[0])
     if not -count <= place <= count:
@@ -53,7 +53,7 @@ def insert(sequence: Any, item: Any, position: Host | None = None) -> list[Any]:
 
 @operator("SequenceErase")
 def erase(sequence: Any, position: Host | None = None) -> list[Any]:
-    """Without one item, by default the last."""
+    """Removes an item, by default the last."""
     found = list(sequence)
     del found[-1 if position is None else _position(position, len(found))]
     return found
@@ -61,13 +61,13 @@ def erase(sequence: Any, position: Host | None = None) -> list[Any]:
 
 @operator("SequenceLength")
 def length(sequence: Any) -> np.ndarray:
-    """How many items there are."""
+    """The number of items."""
     return np.array(len(sequence), np.int64)
 
 
 @operator("ConcatFromSequence")
 def joined(sequence: Any, *, axis: int, new_axis: int = 0) -> Any:
-    """The items one after the other, or along a new dimension."""
+    """Concatenates the items, or stacks them along a new dimension."""
     if all(isinstance(one, np.ndarray) for one in sequence):
         return (np.stack if new_axis else np.concatenate)(sequence, axis)
     items = [one if isinstance(one, Tensor) else metaop.tensor(one) for one in sequence]
@@ -96,7 +96,7 @@ def split(x: Any, split: Host | None = None, *, axis: int = 0, keepdims: int = 1
 
 @operator("SequenceMap")
 def mapped(sequence: Any, *others: Any, body: Any) -> Any:
-    """A graph run on every item."""
+    """Runs a graph on every item."""
     rows = []
     for k, item in enumerate(sequence):
         rows.append(body(item, *(one[k] if isinstance(one, list) else one for one in others)))
@@ -118,5 +118,5 @@ def has_element(value: Any = None) -> np.ndarray:
 
 @operator("OptionalGetElement")
 def element(value: Any) -> Any:
-    """The value that is there."""
+    """The contained value."""
     return value

@@ -34,7 +34,7 @@ def size(x: Any) -> np.ndarray:
 @operator("Reshape")
 @on_host("Reshape")
 def reshape(x: Any, shape: Host, *, allowzero: int = 0) -> Any:
-    """0 keeps a size (unless `allowzero`), -1 takes what is left."""
+    """Reshape; 0 keeps a size (unless `allowzero`), -1 is inferred."""
     old, wanted = shape_of(x), list(integers(shape)) if np.size(shape) else []
     if not allowzero:
         if any(extent == 0 and k >= len(old) for k, extent in enumerate(wanted)):
@@ -55,7 +55,7 @@ def flatten(x: Any, *, axis: int = 1) -> Any:
 @operator("Squeeze")
 @on_host("Squeeze")
 def squeeze(x: Any, axes: Host | None = None) -> Any:
-    """Without dimensions of size 1: all of them, or those that are named."""
+    """Removes all dimensions of size 1, or the named ones."""
     old = shape_of(x)
     if axes is None:
         return x.reshape(tuple(extent for extent in old if extent != 1))
@@ -68,7 +68,7 @@ def squeeze(x: Any, axes: Host | None = None) -> Any:
 @operator("Unsqueeze")
 @on_host("Unsqueeze")
 def unsqueeze(x: Any, axes: Host) -> Any:
-    """With dimensions of size 1 at these places of the result."""
+    """Inserts dimensions of size 1 at these positions of the result."""
     old, places = list(shape_of(x)), integers(axes)
     ndim = len(old) + len(places)
     wanted = {place % ndim for place in places}
@@ -81,7 +81,7 @@ def unsqueeze(x: Any, axes: Host) -> Any:
 @operator("Transpose")
 @on_host("Transpose")
 def transpose(x: Any, *, perm: Sequence[int] | None = None) -> Any:
-    """The dimensions in another order, by default reversed."""
+    """Permutes the dimensions, by default in reverse order."""
     order = tuple(perm) if perm is not None else tuple(reversed(range(len(x.shape))))
     return np.transpose(x, order) if isinstance(x, np.ndarray) else x.permute(order)
 
@@ -100,13 +100,13 @@ def expand_array(x: Host, shape: Host) -> np.ndarray:
 
 @operator("Concat")
 def concatenate(*parts: Tensor, axis: int) -> Tensor:
-    """Tensors one after the other."""
+    """Concatenates tensors."""
     return metaop.cat(list(parts), axis)
 
 
 @on_host("Concat")
 def concatenate_arrays(*parts: Host, axis: int) -> np.ndarray:
-    """Arrays one after the other."""
+    """Concatenates arrays."""
     return np.concatenate(parts, axis)
 
 
@@ -144,7 +144,7 @@ def slices(
     axes: Host | None = None,
     steps: Host | None = None,
 ) -> Any:
-    """Ranges of positions along some dimensions; bounds beyond the ends stand for the ends."""
+    """Slices along some dimensions; bounds are clamped to the ends."""
     first, last = integers(starts), integers(ends)
     dims = range(len(first)) if axes is None else integers(axes)
     strides = [1] * len(first) if steps is None else integers(steps)
@@ -156,7 +156,7 @@ def slices(
         if step > 0:
             items[dim] = slice(start, max(start, end), step)
             continue
-        # The same positions upwards, then turned round.
+        # The same positions in ascending order, then reversed.
         count = max(0, -(-(start - end) // -step))
         lowest = start + (count - 1) * step if count else 0
         items[dim] = slice(lowest, lowest + (count - 1) * -step + 1 if count else 0, -step)
@@ -172,19 +172,19 @@ def slices(
 
 
 def _ends(start: int, end: int, step: int) -> tuple[int, int | None, int]:
-    """Bounds as Python takes them: far below 0 means before the first."""
+    """Bounds in Python's convention; far below 0 means before the first."""
     return start, (None if step < 0 and end < -(1 << 31) else end), step
 
 
 @operator("Tile")
 def tile(x: Tensor, repeats: Host) -> Tensor:
-    """A tensor so many times along each dimension."""
+    """Repeats a tensor along each dimension."""
     return x.repeat(integers(repeats)) if np.size(repeats) else x
 
 
 @on_host("Tile")
 def tile_array(x: Host, repeats: Host) -> np.ndarray:
-    """An array so many times along each dimension."""
+    """Repeats an array along each dimension."""
     return np.tile(x, integers(repeats))
 
 
@@ -197,7 +197,7 @@ def pad(
     *,
     mode: str = "constant",
 ) -> Tensor:
-    """Widths before and after each dimension; negative ones cut off."""
+    """Pads each dimension before and after; negative widths crop."""
     ndim = len(x.shape)
     dims = [axis % ndim for axis in integers(axes)] if axes is not None else list(range(ndim))
     widths = integers(pads)
@@ -218,7 +218,7 @@ def pad(
 
 
 def _edges(mode: str, extent: int, before: int, after: int) -> Tensor:
-    """Where the elements of a padded dimension come from."""
+    """The source positions of the elements of a padded dimension."""
     places = np.arange(-before, extent + after)
     if mode == "edge":
         places = np.clip(places, 0, extent - 1)
@@ -235,7 +235,7 @@ def _edges(mode: str, extent: int, before: int, after: int) -> Tensor:
 
 @operator("DepthToSpace")
 def depth_to_space(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor:
-    """Channels become blocks of pixels: depth, column, row, or column, row, depth first."""
+    """Moves channels to blocks of pixels, in the order depth-column-row or column-row-depth."""
     if mode == "CRD":
         return metaop.nn.functional.pixel_shuffle(x, blocksize)
     n, c, h, w = shape_of(x)
@@ -246,7 +246,7 @@ def depth_to_space(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor:
 
 @operator("SpaceToDepth")
 def space_to_depth(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor:
-    """Blocks of pixels become channels."""
+    """Moves blocks of pixels to channels."""
     if mode == "CRD":
         return metaop.nn.functional.pixel_unshuffle(x, blocksize)
     n, c, h, w = shape_of(x)
@@ -268,7 +268,7 @@ def triangle(x: Tensor, k: Host | None = None, *, upper: int = 1) -> Tensor:
 def reverse_sequence(
     x: Tensor, sequence_lens: Tensor, *, batch_axis: int = 1, time_axis: int = 0
 ) -> Tensor:
-    """Each sample of a batch reversed up to its own length."""
+    """Reverses each sample of a batch up to its own length."""
     steps = shape_of(x)[time_axis]
     ndim = len(x.shape)
     time = metaop.arange(steps).reshape([-1 if k == time_axis else 1 for k in range(ndim)])

@@ -23,14 +23,14 @@ def _rotations(count: int, outputs: int, inverse: bool) -> tuple[np.ndarray, np.
 
 
 def transformed(x: Tensor, count: int, onesided: bool, inverse: bool) -> Tensor:
-    """The transform of (…, n, 1 or 2) along the next to last dimension, as products of matrices.
+    """The transform of (…, n, 1 or 2) along the second to last dimension, by matrix products.
 
-    Real and imaginary part are the last dimension. The result of an inverse onesided transform
+    The last dimension holds real and imaginary parts. The result of an inverse onesided transform
     is real.
     """
     extent, parts = shape_of(x)[-2:]
     if onesided and inverse:
-        # The other half is the conjugate of the one that is given, in reverse.
+        # The other half is the reversed conjugate of the given one.
         half = count // 2 + 1
         x = x.narrow(-2, 0, half)
         rest = metaop.flip(x.narrow(-2, 1, count - half), [-2])
@@ -63,7 +63,7 @@ def fourier_transform(
     inverse: int = 0,
     onesided: int = 0,
 ) -> Tensor:
-    """Along a dimension; before version 20 that was an attribute, 1 by default."""
+    """The Fourier transform along a dimension, an input since version 20."""
     ndim = len(x.shape)
     dim = int(np.asarray(-2 if axis is None else axis).reshape(-1)[0]) % ndim
     count = shape_of(x)[dim]
@@ -85,7 +85,7 @@ def fourier_transform_17(
     inverse: int = 0,
     onesided: int = 0,
 ) -> Tensor:
-    """As `fourier_transform`, with the dimension as an attribute."""
+    """`fourier_transform` of version 17: the dimension is an attribute, 1 by default."""
     return fourier_transform(x, dft_length, np.array(axis), inverse=inverse, onesided=onesided)
 
 

@@ -1,4 +1,4 @@
-"""Operators on texts, which are arrays of strings on the host."""
+"""String operators, on arrays of strings on the host."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from metaop.tensor.core import Tensor
 
 @on_host("StringConcat")
 def joined(x: Host, y: Host) -> np.ndarray:
-    """Texts put together, element by element."""
+    """Concatenates strings, element by element."""
     return np.asarray(x, object) + np.asarray(y, object)
 
 
 @on_host("RegexFullMatch")
 def matches(x: Host, *, pattern: str) -> np.ndarray:
-    """Which texts a pattern describes as a whole."""
+    """Which strings a pattern matches entirely."""
     form = re.compile(pattern)
     found = [form.fullmatch(one) is not None for one in x.ravel()]
     return np.array(found, bool).reshape(x.shape)
@@ -31,7 +31,7 @@ def matches(x: Host, *, pattern: str) -> np.ndarray:
 
 @on_host("StringSplit")
 def split(x: Host, *, delimiter: str | None = None, maxsplit: int | None = None) -> Any:
-    """The parts of texts, filled up with empty ones, and how many there are."""
+    """The parts of strings, padded with empty ones, and their numbers."""
     most = -1 if maxsplit is None else maxsplit
     rows = [one.split(delimiter or None, most) if one else [] for one in x.ravel()]
     width = max(map(len, rows), default=0)
@@ -51,7 +51,7 @@ def normalised(
     locale: str | None = None,
     stopwords: Sequence[str] | None = None,
 ) -> np.ndarray:
-    """Without some words, in lower or upper case."""
+    """Removes stop words, and converts to lower or upper case."""
     changes: dict[str, Any] = {"LOWER": str.lower, "UPPER": str.upper, "NONE": str}
     change = changes[case_change_action]
     compare: Any = str if is_case_sensitive else str.lower
@@ -64,7 +64,7 @@ def normalised(
 
 @operator("LabelEncoder", domain=ML)
 def labels(x: Any, **tables: Any) -> Any:
-    """Other values for keys, texts or numbers."""
+    """Maps keys, strings or numbers, to values."""
     keys = values = default = None
     for name, table in tables.items():
         if name.startswith("keys_"):
@@ -103,7 +103,7 @@ def _plain(values: Any) -> list[Any]:
 
 
 def _kind_of(tables: dict[str, Any]) -> str:
-    """What the values of a table are: float, int64, string or tensor."""
+    """The kind of a table's values: float, int64, string or tensor."""
     name = next(name for name in tables if name.startswith("values_"))
     return name.removeprefix("values_").removesuffix("s")
 
@@ -122,7 +122,7 @@ def count_sequences(
     pool_strings: Sequence[str] | None = None,
     weights: Sequence[float] | None = None,
 ) -> Tensor:
-    """How often short sequences of words occur, with gaps of up to a length."""
+    """Counts n-grams, with gaps of up to a length."""
     pool = list(pool_int64s if pool_strings is None else pool_strings)  # type: ignore[arg-type]
     places: dict[tuple, int] = {}
     starts = [*ngram_counts, len(pool)]

@@ -1,4 +1,4 @@
-"""The steps of optimizers, which ONNX has as operators."""
+"""ONNX's operators for optimizer steps."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def tree_ensemble(
     post_transform: int = 0,
     tree_roots: Sequence[int],
 ) -> Tensor:
-    """Sums, means, minima or maxima of what trees say; rows are samples, columns targets."""
+    """Sums, means, minima or maxima over trees; rows are samples, columns targets."""
     members = _members(nodes_modes, membership_values)
     missing = nodes_missing_value_tracks_true or [0] * len(nodes_modes)
     rows = x.numpy(force=True)
@@ -101,7 +101,7 @@ def tree_ensemble(
 
 
 class _Walk(NamedTuple):
-    """A tree: what each node asks, and by the answer which node or leaf comes next."""
+    """A tree: the test of each node, and the next node or leaf for each outcome."""
 
     root: int
     features: Sequence[int]
@@ -115,7 +115,7 @@ class _Walk(NamedTuple):
     def leaves(self, rows: np.ndarray) -> list[int]:
         """The leaf of each sample.
 
-        Raises CheckpointError for a tree that has no end.
+        Raises CheckpointError for a tree with a cycle.
         """
         return [self._leaf(row) for row in rows]
 
@@ -127,7 +127,7 @@ class _Walk(NamedTuple):
             if self.is_leaf[answer][at]:
                 return after
             at = after
-        raise CheckpointError("TreeEnsemble: a tree has no end", fix="export the file again")
+        raise CheckpointError("TreeEnsemble: a tree has a cycle", fix="export the file again")
 
     def _answer(self, at: int, value: Any) -> bool:
         if self.missing[at] and np.isnan(value):
@@ -139,7 +139,7 @@ class _Walk(NamedTuple):
 
 
 def _members(modes: np.ndarray, values: np.ndarray | None) -> dict[int, set[float]]:
-    """The sets of the nodes that ask for members, which NaN separates in the file."""
+    """The sets of nodes with membership tests, separated by NaN in the file."""
     sets: list[set[float]] = [set()]
     for value in [] if values is None else values.tolist():
         if value != value:

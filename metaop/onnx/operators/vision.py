@@ -19,7 +19,7 @@ from metaop.tensor.core import Tensor
 
 @operator("AffineGrid")
 def affine_grid(theta: Tensor, size: Host, *, align_corners: int = 0) -> Tensor:
-    """Where each pixel of an image comes from under an affine map."""
+    """The sampling grid of an affine map."""
     return F.affine_grid(theta, integers(size), bool(align_corners))
 
 
@@ -32,7 +32,7 @@ def grid_sample(
     mode: str = "linear",
     padding_mode: str = "zeros",
 ) -> Tensor:
-    """Values at places between pixels."""
+    """Interpolated values at positions between pixels."""
     kind = {"linear": "bilinear", "cubic": "bicubic"}.get(mode, mode)
     return F.grid_sample(x, grid, kind, padding_mode, bool(align_corners))
 
@@ -51,9 +51,9 @@ def roi_align(
     spatial_scale: float = 1.0,
     node: Node,
 ) -> Tensor:
-    """Means of points in the bins of regions; since version 16 pixels have their centre at 0.5.
+    """The mean of points in each bin of regions; since version 16 pixel centres are at 0.5.
 
-    With `mode` max, the largest of the four weighted neighbours of all points counts.
+    With `mode` max, it is the maximum of the weighted neighbours of all points.
     """
     style = coordinate_transformation_mode
     if style is None:
@@ -69,7 +69,7 @@ def roi_align(
 
 
 def _points(start: float, length: float, bins: int, ratio: int) -> np.ndarray:
-    """The points (bins, n) that are looked at along one dimension."""
+    """The sampling points (bins, n) along one dimension."""
     count = ratio or math.ceil(length / bins)
     step = length / bins
     return start + (np.arange(bins)[:, None] + (np.arange(count) + 0.5) / count) * step
@@ -113,7 +113,7 @@ def _largest_in_regions(
 
 
 def _corner(image: Tensor, rows: Any, columns: Any, dy: int, dx: int) -> Tensor:
-    """One of four neighbours of all points, times its weight."""
+    """One of the four neighbours of all points, times its weight."""
     height, width = shape_of(image)[1:]
     found: Any = image
     for dim, (low, share, inside), step, extent in (
@@ -132,7 +132,7 @@ def _corner(image: Tensor, rows: Any, columns: Any, dy: int, dx: int) -> Tensor:
 def max_roi_pool(
     x: Tensor, rois: Tensor, *, pooled_shape: Sequence[int], spatial_scale: float = 1.0
 ) -> Tensor:
-    """The largest elements of the bins of regions."""
+    """The maximum of each bin of regions."""
     from metaop.vision.ops import roi_pool
 
     return roi_pool(x, rois, tuple(pooled_shape), spatial_scale)
@@ -140,7 +140,7 @@ def max_roi_pool(
 
 @operator("ImageDecoder")
 def decoded(encoded: Host, *, pixel_format: str = "RGB") -> Tensor:
-    """The picture (H, W, channels) that a file holds; Pillow reads it."""
+    """Decodes an image file to (H, W, channels) with Pillow."""
     from PIL import Image
 
     picture = Image.open(io.BytesIO(np.asarray(encoded).tobytes()))

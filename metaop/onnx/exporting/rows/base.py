@@ -1,4 +1,4 @@
-"""What a row of the exporter sees of a call, and the table of rows."""
+"""The view of a call that a row of the exporter gets, and the table of rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from metaop.unified_graph.composite import Composite
 
 
 class Operands(NamedTuple):
-    """A call as a row sees it: names and types of the operands, None where one is absent."""
+    """A call as a row sees it: names and types of the operands; None for absent ones."""
 
     w: Writer
     names: list[str | None]
@@ -20,30 +20,30 @@ class Operands(NamedTuple):
     results: list[Typed]
 
     def name(self, position: int) -> str:
-        """The name of an operand that is there."""
+        """The name of an operand that is present."""
         found = self.names[position]
         assert found is not None
         return found
 
     def type(self, position: int) -> Typed:
-        """The type of an operand that is there."""
+        """The type of an operand that is present."""
         found = self.types[position]
         assert found is not None
         return found
 
     @property
     def ndim(self) -> int:
-        """The dimensions of the first operand."""
+        """The number of dimensions of the first operand."""
         return len(self.type(0).shape)
 
 
-# The names of the results; None where the call has to be expanded after all.
+# Returns the names of the results, or None if the call must be expanded after all.
 Row = Callable[[Operands], "str | list[str] | None"]
 ROWS: dict[Composite, Row] = {}
 
 
 def row(*composites: Composite) -> Callable[[Row], Row]:
-    """Enters a function for composites."""
+    """Registers a function for composites."""
 
     def enter(function: Row) -> Row:
         for composite in composites:

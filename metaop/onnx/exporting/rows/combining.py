@@ -1,4 +1,4 @@
-"""Sums, products and orders."""
+"""Sums, products and sorting."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def _mixed(o: Operands, scale: float | None) -> list[str]:
         scores = w.node("Add", scores, w.cast(mask, o.type(3).dtype, query.dtype))
     weights = w.node("Softmax", scores, axis=len(query.shape) - 1)
     if excluded is not None or mask is not None:
-        # Rows that may attend to nothing give zeros.
+        # Fully masked rows give zeros.
         nothing = w.node("IsNaN", weights)
         weights = w.node("Where", nothing, w.number(0, query.dtype), weights)
     return [w.node("MatMul", weights, o.name(2)), weights]

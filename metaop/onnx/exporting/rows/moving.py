@@ -1,4 +1,4 @@
-"""Scalar functions, and what moves elements about."""
+"""Scalar functions, and operators that move elements."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _convert(o: Operands) -> str:
 
 @row(basic.expand)
 def _expand(o: Operands) -> str:
-    # Dimensions that stay as they are need not be known.
+    # Unchanged dimensions need not be known.
     old, new = o.type(0).shape, o.attributes[0]
     lead = len(new) - len(old)
     sizes = [1 if k >= lead and old[k - lead] == n else n for k, n in enumerate(new)]
@@ -124,7 +124,7 @@ def _index(o: Operands) -> str | None:
                     last = start + step * length
                     ends.append(last if last >= 0 else -(1 << 62))
                 elif step > 0:
-                    # All that is left: a length that depends on an axis reaches the end.
+                    # A length that depends on an axis means everything up to the end.
                     ends.append(1 << 62)
                     if not _reaches_the_end(o, extent, item):
                         return None

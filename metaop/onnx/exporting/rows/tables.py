@@ -1,4 +1,4 @@
-"""Reads from tables, and recurrent layers."""
+"""Embedding lookups, and recurrent layers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Convolutions, pools and other windows."""
+"""Convolutions, pooling and other windows."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _max_pool(o: Operands) -> str:
 def _average_pool(o: Operands) -> str | None:
     kernel, stride, pads, ceil_mode, include, divisor = o.attributes
     spatial = len(kernel)
-    # What a last partial window counts differs between runtimes.
+    # Runtimes differ in what a last partial window counts.
     if divisor is not None or (ceil_mode and include and any(pads)):
         return None
     name = o.w.node(
@@ -98,7 +98,7 @@ def _interpolate(o: Operands) -> str | None:
     extents = o.type(0).shape[-len(output) :]
     if antialias or kind != "linear":
         return None
-    # A factor that is given may differ from that of the sizes.
+    # A given factor may differ from the ratio of the sizes.
     for extent, size, scale in zip(extents, output, scales):
         if isinstance(extent, int) and isinstance(size, int) and isinstance(scale, float):
             wanted = (extent - 1) / (size - 1) if corners and size > 1 else extent / size
