@@ -4,23 +4,14 @@ import importlib as _importlib
 
 from metaop.nn import functional, hooks, init, modules, parameter, quantized
 from metaop.nn.activation import (
-    CELU,
-    ELU,
     GELU,
     GLU,
-    SELU,
     Hardshrink,
     Hardsigmoid,
     Hardswish,
-    Hardtanh,
-    LeakyReLU,
     LogSigmoid,
     LogSoftmax,
     Mish,
-    PReLU,
-    ReLU,
-    ReLU6,
-    RReLU,
     Sigmoid,
     SiLU,
     Softmax,
@@ -31,7 +22,6 @@ from metaop.nn.activation import (
     Softsign,
     Tanh,
     Tanhshrink,
-    Threshold,
 )
 from metaop.nn.adaptive import (
     AdaptiveLogSoftmaxWithLoss,
@@ -155,6 +145,18 @@ from metaop.nn.pooling import (
     MaxUnpool1d,
     MaxUnpool2d,
     MaxUnpool3d,
+)
+from metaop.nn.rectifier import (
+    CELU,
+    ELU,
+    SELU,
+    Hardtanh,
+    LeakyReLU,
+    PReLU,
+    ReLU,
+    ReLU6,
+    RReLU,
+    Threshold,
 )
 from metaop.nn.recurrent import GRU, LSTM, RNN, RNNBase
 from metaop.nn.recurrent_cells import GRUCell, LSTMCell, RNNCell, RNNCellBase
