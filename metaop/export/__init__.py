@@ -1,7 +1,7 @@
 """Programs in files: a graph of meta-operators with its weights, which runs without its source.
 
-`metaop.export` is a package, and a function as well: called, it writes a program. `load_program`
-reads one; `metaop compile` makes a shared library of it. See docs/export.md.
+`metaop.export` is a package and also a function: calling it writes a program. `load_program` reads
+one; `metaop compile` builds a shared library from it. See docs/export.md.
 """
 
 import sys
@@ -16,7 +16,7 @@ from metaop.export.program import load_program as load_program
 class _Package(ModuleType):
     def __call__(self, model: Any, inputs: Any, file: Any, *, dynamic: Any = None) -> Program:
         """Writes what a module or a function computes to a file: see `metaop.export.exporter`."""
-        # Who only runs programs need not wait for layers and passes to be imported.
+        # Importing the exporter is lazy: running programs needs no layers or passes.
         from metaop.export.exporter import export
 
         return export(model, inputs, file, dynamic=dynamic)

@@ -1,4 +1,4 @@
-"""The subcommand `compile`: a library for C of a program in a file."""
+"""The subcommand `compile`: builds a C library from a program in a file."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from metaop.errors import MetaopError
 
 def add_command(commands: Any) -> None:
     """Adds the subcommand to an argument parser."""
-    compile = commands.add_parser("compile", help="make a shared library of a program (.mo)")
+    compile = commands.add_parser("compile", help="build a shared library from a program (.mo)")
     compile.add_argument("program", type=Path, help="a file that metaop.export wrote")
     compile.add_argument(
-        "-o", "--output", type=Path, required=True, help="libNAME.so, or NAME.o; NAME.h lies beside"
+        "-o", "--output", type=Path, required=True, help="libNAME.so or NAME.o; NAME.h goes beside"
     )
     compile.add_argument(
         "--target", default="native", help="native, x86-64, x86-64-v3, x86-64-v4 or aarch64"
@@ -29,7 +29,7 @@ def add_command(commands: Any) -> None:
         help="fixes the size of a named axis; others are parameters of the function",
     )
     compile.add_argument(
-        "--weights-beside", action="store_true", help="write the weights to a file of their own"
+        "--weights-beside", action="store_true", help="write the weights to a separate file"
     )
     compile.set_defaults(run=run)
 

@@ -1,6 +1,6 @@
 """The file of a program: safetensors with the weights, and the graph as JSON in its metadata.
 
-Any reader of safetensors shows the weights. The metadata have one text, `metaop_program`.
+Any reader of safetensors can read the weights. The metadata have one entry, `metaop_program`.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ def _text(content: Mapping[str, Any]) -> str:
 
 
 def write_file(file: str | os.PathLike[str], content: bytes) -> None:
-    """Writes a file whole or not at all. Raises ArgumentError for a name without the suffix."""
+    """Writes a file atomically. Raises ArgumentError for a name without the suffix."""
     path = Path(file)
     if path.suffix != SUFFIX:
-        raise ArgumentError(f"{path} is no name for a program", fix=f"let it end in {SUFFIX}")
+        raise ArgumentError(f"{path} is not a name for a program", fix=f"let it end in {SUFFIX}")
     write_whole(path, lambda opened: opened.write(content))
 
 
@@ -79,7 +79,7 @@ def read_file(
         start = file.read(9)
         file.seek(-len(start), os.SEEK_CUR)
         if not looks_like_safetensors(start):
-            raise Damage("it is no program: export writes safetensors with a graph")
+            raise Damage("it is not a program: export writes safetensors with a graph")
         weights, metadata = read_with_metadata(file, lambda location: CPU)
         if KEY not in metadata:
             raise Damage(
@@ -91,10 +91,10 @@ def read_file(
 
 
 def _check_truths(name: str, tensor: Tensor) -> None:
-    """A byte of a truth value is 0 or 1: machine code relies on it."""
+    """Raises Damage unless every bool is stored as 0 or 1: machine code relies on it."""
     array = tensor._array()
     if array.dtype == np.bool_ and array.size and array.view(np.uint8).max() > 1:
-        raise Damage(f"its tensor {name!r} has truth values that are neither 0 nor 1")
+        raise Damage(f"its tensor {name!r} has bools that are neither 0 nor 1")
 
 
 def _checked(content: Any) -> dict[str, Any]:
@@ -102,14 +102,14 @@ def _checked(content: Any) -> dict[str, Any]:
     if type(version) is int and version != VERSION:
         raise Damage(
             f"its format has version {version}; this metaop reads version {VERSION}",
-            fix="read it with the metaop that wrote it, or export it once more",
+            fix="read it with the metaop that wrote it, or export it again",
         )
     if not isinstance(content, dict) or set(content) != set(FIELDS):
-        raise Damage(f"its program has not the fields {', '.join(FIELDS)}")
+        raise Damage(f"its program does not have the fields {', '.join(FIELDS)}")
     for name, kind in FIELDS.items():
         value: Any = content[name]
         if type(value) is not kind or (kind in (list, dict) and _length(value) > _MOST_RECORDS):
-            raise Damage(f"the field {name!r} of its program is no {kind.__name__} of legal length")
+            raise Damage(f"the field {name!r} of its program is not a valid {kind.__name__}")
     return content
 
 

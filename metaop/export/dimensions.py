@@ -1,4 +1,4 @@
-"""The axes of inputs that may have other sizes, and the sizes at which a function is recorded."""
+"""The input axes whose sizes may vary, and the sizes at which a function is recorded."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def axes_of(
         if len(sizes) > 1:
             raise ExportError(
                 f"the axes named {dim.name!r} have the sizes {sorted(sizes)} in the examples",
-                fix="give axes of unlike sizes names of their own",
+                fix="use different names for axes of different sizes",
             )
         axes.append(Axis(dim, tuple(places), sizes.pop()))
     for one in axes:
@@ -72,12 +72,12 @@ def axes_of(
 def _check(axis: Axis) -> None:
     dim = axis.dim
     if not dim.name.isidentifier():
-        raise ArgumentError(f"{dim.name!r} is no name for an axis", fix="use a name like 'batch'")
+        raise ArgumentError(f"{dim.name!r} is not a valid axis name", fix="use a name like 'batch'")
     if axis.least < 1 or dim.multiple < 1 or not axis.admits(axis.size):
         raise ArgumentError(f"axis {dim.name!r} is {axis.size} in the examples, and may be {dim}")
     if max(axis.least, 2) >= axis.most:
         raise ArgumentError(
-            f"axis {dim.name!r} has no two sizes from 2 to {axis.most}", fix="leave it fixed"
+            f"axis {dim.name!r} has fewer than two sizes in 2 to {axis.most}", fix="leave it fixed"
         )
 
 
@@ -121,9 +121,9 @@ _FACTORS = (2, 3, 5, 7, 11, 13, 17, 19)
 def two_choices(axes: Sequence[Axis], works: Callable[[Sizes], bool]) -> tuple[Sizes, Sizes]:
     """Two choices of sizes, all at least 2 and all different, for which the function works.
 
-    Sizes of different axes have different ratios and distances, so that what follows from one is
-    not mistaken for what follows from another. Raises ExportError for an axis without a second
-    size.
+    Sizes of different axes have different ratios and differences, so that numbers derived from one
+    are not mistaken for numbers derived from another. Raises ExportError for an axis without a
+    second size.
     """
     first = {axis.dim.name: axis.size for axis in axes}
     for axis in axes:
@@ -142,7 +142,7 @@ def two_choices(axes: Sequence[Axis], works: Callable[[Sizes], bool]) -> tuple[S
 
 
 def _is_alike(here: int, there: int, first: Sizes, second: Sizes) -> bool:
-    """Whether another axis has changed by the same factor or by the same number."""
+    """Whether another axis changed by the same factor or by the same amount."""
     return any(
         here * second[name] == there * first[name] or here - there == first[name] - second[name]
         for name in first
@@ -160,12 +160,12 @@ def _working(
     raise ExportError(
         f"axis {axis.dim.name!r} works for the size {base[axis.dim.name]} of the examples, and for "
         "none of the others that were tried",
-        fix="leave it fixed, or say which sizes it may have: Dim(name, min, max)",
+        fix="leave it fixed, or restrict its sizes: Dim(name, min, max)",
     )
 
 
 def further_choices(axes: Sequence[Axis], first: Sizes, second: Sizes) -> list[Sizes]:
-    """Choices of sizes at which conclusions from the first two are checked."""
+    """More choices of sizes, to check conclusions from the first two."""
     found: list[Sizes] = []
     for axis in axes:
         name = axis.dim.name

@@ -1,7 +1,7 @@
-"""The function of a library that runs a program: its launches in order, as LLVM IR.
+"""The library function that runs a program: its launches in order, as LLVM IR.
 
-It gets the addresses of an arena, of the inputs and of the results. The arena has the program's
-temporaries, followed by scratch memory for one kernel at a time; nothing is allocated.
+Its arguments are the addresses of an arena, the inputs and the results. The arena holds the
+program's temporaries, followed by scratch memory for one kernel at a time; nothing is allocated.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from metaop.export.integers import IntegerWriter
 from metaop.unified_graph.shape_env import Guard, ShapeEnv
 
 ALIGNMENT = 64
-# What the function returns besides 0; kernels report the first two.
+# The function's error codes besides 0; kernels report the first two.
 REFUSED_VALUE, NO_SCRATCH, MISALIGNED, OTHER_SIZES = 1, 2, 3, 4
 
 _DECLARATIONS = f"""

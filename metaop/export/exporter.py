@@ -1,4 +1,4 @@
-"""`export`: writes what a function records, for all sizes of its named axes, to a file."""
+"""`export`: writes the graph of a function, for all sizes of its named axes, to a file."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def export(
     *,
     dynamic: Any = None,
 ) -> Program:
-    """Writes what a module or a function computes, with its weights, to one file.
+    """Writes the graph of a module or function, with its weights, to one file.
 
     `inputs` are examples: a tensor, a tuple of positional arguments or a mapping of names to
     arguments. Nothing is computed with them. `file` ends in `.mo`. `dynamic` names the axes whose
     sizes may vary, by the name of the input or in the order of the arguments:
-    `{"images": {0: "batch"}}`. Axes of one name have one size; `Dim` bounds it.
+    `{"images": {0: "batch"}}`. Axes of the same name have the same size; `Dim` bounds it.
 
-    Returns the program as `load_program(file)` reads it. Raises ExportError, with the line, for a
+    Returns the program as `load_program(file)` does. Raises ExportError, with the line, for a
     function that reads values, draws random numbers, writes buffers or inputs, or keeps tensors.
 
     Example:
@@ -64,8 +64,8 @@ def export(
         program = Program(content, weights, os.fspath(file))
     except CheckpointError as error:
         raise ExportError(
-            f"what was recorded has no form in a file: {error}",
-            fix="take examples of other sizes, or name fewer axes in dynamic",
+            f"the recorded graph cannot be written to a file: {error}",
+            fix="use examples of other sizes, or name fewer axes in dynamic",
         ) from error
     exporter.confirm(program)
     program = Program(program.content, weights, os.fspath(file))
@@ -87,7 +87,7 @@ class _Arguments:
             bound = inspect.signature(target).bind(*args, **kwargs)
         except TypeError as error:
             raise ArgumentTypeError(
-                f"the inputs do not fit the function: {error}",
+                f"the inputs do not match the function: {error}",
                 fix="pass a tuple of its positional arguments, or a mapping of names",
             ) from None
         self.model, self.count = model, len(args)
@@ -131,7 +131,7 @@ class _Graph(NamedTuple):
 
 
 class _Exporter:
-    """Makes the contents of one file."""
+    """Builds the contents of one file."""
 
     def __init__(self, given: _Arguments, axes: Sequence[Axis], weights: Weights) -> None:
         self.given, self.axes, self.weights = given, axes, weights
@@ -226,7 +226,7 @@ class _Exporter:
         if structure_key(alike[1].recorded.subgraph) != key:
             raise ExportError(
                 f"the function does something different for {second} than for {first}",
-                fix="keep branches and loops by size out of it, or name fewer axes in dynamic",
+                fix="avoid branches and loops that depend on sizes, or name fewer axes in dynamic",
             )
         for sizes in further_choices(self.axes, first, second):
             if self._works(sizes):
@@ -279,16 +279,16 @@ class _Exporter:
     # --- checks -----------------------------------------------------------------------------------
 
     def confirm(self, program: Program) -> None:
-        """Compares the program with what the function records for special sizes.
+        """Compares the program with recordings of the function for special sizes.
 
         An axis whose size may be 1 gets that bound.
         """
         for choice in self._special():
             if not self._agrees(program, choice):
                 raise ExportError(
-                    f"the program would differ from the function for {choice}: that depends on "
-                    "sizes in its own way",
-                    fix="say which sizes it takes: Dim(name, min, max, multiple)",
+                    f"the program would differ from the function for {choice}, which depends on "
+                    "sizes irregularly",
+                    fix="restrict the sizes: Dim(name, min, max, multiple)",
                 )
         for axis, size in zip(self.axes, program.content["sizes"]):
             one = {**self.examples, axis.dim.name: 1}
@@ -299,12 +299,11 @@ class _Exporter:
             elif 1 in (axis.dim.min, axis.size):
                 raise ExportError(
                     f"the function does something else where {axis.dim.name!r} is 1",
-                    fix="take a larger example and leave min away; export it for that size in a "
-                    "file of its own",
+                    fix="use a larger example and omit min; export size 1 to a separate file",
                 )
 
     def _special(self) -> list[Sizes]:
-        """Sizes from 2 on that were recorded but not used to make the graph."""
+        """Sizes from 2 on that were recorded but not used to build the graph."""
         found = [dict(zip(self.examples, key)) for key in self._recorded]
         return [
             sizes
@@ -313,7 +312,7 @@ class _Exporter:
         ]
 
     def _agrees(self, program: Program, sizes: Sizes) -> bool:
-        """Whether, for some sizes, the program does what the function does, or refuses them."""
+        """Whether, for these sizes, the program equals the function or refuses them."""
         try:
             program.nodes(sizes)
         except Damage:
@@ -321,7 +320,7 @@ class _Exporter:
         return self._works(sizes) and self._is_same(program, sizes)
 
     def _is_same(self, program: Program, sizes: Sizes) -> bool:
-        """Whether the function records the graph that the program has for some sizes."""
+        """Whether the function records the program's graph for these sizes."""
         try:
             inputs, weights, outputs = program.nodes(sizes)
         except Damage:
@@ -342,6 +341,6 @@ def _refuse_complex(recorded: Recorded) -> None:
     """Raises UnsupportedError for a program that takes, keeps or gives complex numbers."""
     if any(call.type.dtype.is_complex for call in (*recorded.subgraph.leaves, *recorded.results)):
         raise UnsupportedError(
-            "files of programs hold no complex numbers",
-            fix="take and give view_as_real(tensor), and view_as_complex inside",
+            "program files do not support complex numbers",
+            fix="pass and return view_as_real(tensor), and use view_as_complex inside",
         )

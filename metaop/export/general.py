@@ -1,7 +1,7 @@
-"""One graph for all sizes, from what a function records for some: symbols and their consequences.
+"""Generalises recordings for some sizes to one graph for all sizes, with symbols.
 
-Two choices of sizes give the graph: numbers in which they differ become symbols or expressions of
-symbols (`unified_graph/symbolic_cut.py`). Further choices confirm it.
+Two choices of sizes give the graph: numbers that differ become symbols or expressions of symbols
+(`unified_graph/symbolic_cut.py`). Further choices confirm it.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from metaop.unified_graph.structure import without_numbers
 from metaop.unified_graph.symbolic import NotGeneralError, SymFloat, SymInt
 from metaop.unified_graph.symbolic_cut import SymbolicCut, numbers_of
 
-# The largest divisor for which quotients of sizes are searched.
+# The largest divisor that is tried for quotients of sizes.
 _LARGEST_DIVISOR = 64
 _LARGEST_FACTOR = 8
 _POWERS = (-1.0, 1.0, -0.5, 0.5)
 
 
 class Choice(NamedTuple):
-    """What a function recorded for some sizes, and the numbers in it."""
+    """A recording of a function for some sizes, and the numbers in it."""
 
     sizes: Sizes
     recorded: Recorded
@@ -41,10 +41,10 @@ class Choice(NamedTuple):
 
 
 class General:
-    """The graph that a function records, on symbols for its named axes.
+    """The graph of a function, with symbols for its named axes.
 
-    `choices` have one structure; the first two determine the symbols. `numbers` writes what follows
-    from the axes. Raises ExportError if something does not follow from them.
+    `choices` have one structure; the first two determine the symbols. `numbers` writes the numbers
+    derived from the axes. Raises ExportError if a number cannot be derived from them.
     """
 
     def __init__(self, choices: Sequence[Choice], axes: Sequence[Axis]) -> None:
@@ -65,7 +65,7 @@ class General:
         self._check_numbers()
 
     def guards(self) -> list[list[Any]]:
-        """The conditions under which the graph holds: a number, how it compares with 0, a text."""
+        """The conditions of the graph: a number, its comparison with 0, and a text."""
         env = self.cut.env
         symbols = {str(symbol): k for k, symbol in self._atoms()}
         texts = {
@@ -106,7 +106,7 @@ class General:
                 name = places.get((number, axis)) if number is not None else None
                 if name is None:
                     raise ExportError(
-                        f"a tensor of shape {list(leaf.type.shape)} that the host makes follows "
+                        f"a tensor of shape {list(leaf.type.shape)} that the host makes depends on "
                         f"the sizes of inputs{used_at(self.subgraph, leaf)}",
                         fix="make it with metaop.arange, metaop.full and the like",
                     )
@@ -114,12 +114,12 @@ class General:
                     continue
                 raise ExportError(
                     f"axis {name!r} is tied to another one: {extent}",
-                    fix="give the examples sizes that have nothing to do with one another",
+                    fix="use examples with unrelated sizes",
                 )
         return found
 
     def _bind_rest(self, names: dict[str, Any]) -> None:
-        """Finds what depends on the axes in ways that two choices of sizes do not show."""
+        """Finds dependencies on axes that two choices of sizes do not show."""
         for symbol in self.cut.env.symbols:
             if str(symbol) in names:
                 continue
@@ -135,7 +135,7 @@ class General:
                 ) from None
 
     def _check_numbers(self) -> None:
-        """Compares what follows from the axes with what the function recorded for all choices."""
+        """Compares the derived numbers with the recorded ones for all choices."""
         references = [self.numbers.reference(one) for one in self.cut.expected]
         for choice in self._choices:
             numbers = Numbers(self.numbers.entries, choice.sizes)
@@ -147,7 +147,7 @@ class General:
                         f"the function does not follow the sizes of its inputs in one way: for "
                         f"{choice.sizes} a number is {wanted} in place of {found}"
                         f"{_call_at(self.subgraph, place)}",
-                        fix="keep branches by size out of the function, or fix that axis",
+                        fix="avoid branches that depend on sizes, or fix that axis",
                     )
 
 

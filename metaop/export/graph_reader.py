@@ -1,7 +1,7 @@
-"""Converts plain data to nodes: every field is checked, and only numbers are taken from it.
+"""Converts plain data to nodes; every field is checked.
 
-Kernels access memory as maps say. So each index must provably be within its tensor, by its range or
-by a guard of the map; what cannot be proved is refused.
+Kernels access memory as the maps say. So each index must provably be within its tensor, by its
+range or by a guard of the map; unproved accesses are refused.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ class GraphReader:
             for expr in index_map.indices:
                 _check_lookups(expr, operands, index_map.guards)
             for guard in index_map.guards:
-                # Whatever a guard reads is read before the other guards are known to hold.
+                # A guard's operands are read before the other guards are known to hold.
                 _check_lookups(guard.expr, operands, ())
         return index_map
 
@@ -278,7 +278,7 @@ def _check_inside(indices: Sequence[IndexExpr], target: Shape, guards: Sequence[
         ranges = [(expr.low, expr.high)]
         for guard in guards:
             if isinstance(guard, Within):
-                # What is left of the index besides the guarded value keeps its own range.
+                # The rest of the index besides the guarded value keeps its own range.
                 beside, over = expr - guard.expr, expr + guard.expr
                 ranges.append((beside.low, beside.high + guard.extent - 1))
                 ranges.append((over.low - guard.extent + 1, over.high))

@@ -1,8 +1,8 @@
 """Graphs of meta-operators as plain data: one record for each node, in the order of their use.
 
-A record has `op`, the numbers of the nodes that it reads in `in`, `shape` and `dtype`, and what its
-operator needs. The box of a map is that of the result of a reindex, and of the first operand of a
-reduce. An index expression is `[constant, [factor, atom], …]`, or its constant alone. An atom is
+A record has `op`, the numbers of its operand nodes in `in`, `shape`, `dtype`, and the fields of its
+operator. The domain of a map is the shape of a reindex's result, or of a reduce's first operand. An
+index expression is `[constant, [factor, atom], …]`, or only its constant. An atom is
 `["axis", k]`, `["//", expression, divisor]`, `["%", expression, divisor]`, or `["at", operand,
 [expression, …], bound]`, an element of an index operand.
 """
@@ -35,14 +35,14 @@ class GraphWriter:
         self._positions: dict[Node, int] = {}
 
     def write(self, outputs: Sequence[Node]) -> list[int]:
-        """Appends all nodes that the outputs need; the positions of the outputs."""
+        """Appends all nodes that the outputs need; returns the positions of the outputs."""
         for node in topological(outputs):
             if node not in self._positions:
                 self.append(node, self._record(node))
         return [self._positions[node] for node in outputs]
 
     def append(self, node: Node, record: dict[str, Any]) -> int:
-        """Appends the record of a node; its position."""
+        """Appends the record of a node; returns its position."""
         self._positions[node] = len(self.records)
         self.records.append(record)
         return len(self.records) - 1
@@ -72,7 +72,7 @@ class GraphWriter:
         if isinstance(op, Code):
             raise ExportError(
                 f"{op.definition.name} is a custom kernel: its code is Python, not data",
-                fix="write it with operators for the export",
+                fix="write it with operators to export it",
             )
         raise ExportError(f"a {op.name} node has no form in a file")
 

@@ -1,4 +1,4 @@
-"""The header of a library: what C and C++ programs include, and others read."""
+"""The header of a library, for C and C++ programs."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class Array(NamedTuple):
 class Signature(NamedTuple):
     """The interface of a library.
 
-    `conditions` tell which sizes there are. `arena_bytes` is None where it follows from sizes,
-    `weight_bytes` where the weights are in the library.
+    `conditions` describe the allowed sizes. `arena_bytes` is None if it depends on sizes,
+    `weight_bytes` if the weights are in the library.
     """
 
     name: str
@@ -108,7 +108,7 @@ def _identifier(name: str) -> str:
 
 
 def _unlike(name: str, taken: set[str]) -> str:
-    """A name that no other parameter has."""
+    """A name that differs from those of all other parameters."""
     while name in taken:
         name += "_"
     taken.add(name)

@@ -1,4 +1,4 @@
-"""LLVM instructions that compute what follows from sizes, in the order in which it is needed."""
+"""LLVM instructions that compute numbers derived from sizes, in the order of use."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class IntegerWriter:
         return found
 
     def holds(self, guard: Any) -> str:
-        """The operand, an i1, that tells whether a guard holds."""
+        """The operand, an i1, that is true if a guard holds."""
         relation = guard.relation if guard.holds else _OPPOSITE[guard.relation]
         if isinstance(guard.value, SymFloat):
             value = self._real(guard.value)

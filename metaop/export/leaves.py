@@ -1,4 +1,4 @@
-"""The sources of the values from which a recorded function starts: inputs, weights and numbers."""
+"""The sources of a recorded function's leaves: inputs, weights and numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from metaop.unified_graph.tensor_type import CPU
 
 
 class Weights:
-    """The arrays that a program keeps, by name: parameters and buffers of a module, constants."""
+    """The arrays of a program by name: parameters and buffers of a module, constants."""
 
     def __init__(self, model: Any) -> None:
         self.arrays: dict[str, np.ndarray] = {}
@@ -26,7 +26,7 @@ class Weights:
             for name, tensor in (*model.named_parameters(), *model.named_buffers()):
                 if tensor.device is not CPU:
                     raise ExportError(
-                        f"{name} lies on {tensor.device}",
+                        f"{name} is on {tensor.device}",
                         fix='move the module to the CPU: model.to("cpu")',
                     )
                 self._names.setdefault(id(tensor.buffer()), name)
@@ -35,7 +35,7 @@ class Weights:
         """The number of the weight that is the value of a leaf."""
         name = self._names.get(id(leaf.buffer))
         array = leaf.buffer.view(leaf.type.shape, leaf.type.dtype.numpy)
-        # The host makes its constants again whenever the function is recorded.
+        # The host recreates its constants whenever the function is recorded.
         content = array.tobytes() if name is None else id(leaf.buffer)
         key = content, leaf.type
         if key not in self._known:

@@ -33,7 +33,7 @@ from metaop.unified_graph.node import Node
 from metaop.unified_graph.shape_env import ShapeEnv
 from metaop.unified_graph.symbolic import NotGeneralError, maximum
 
-# Code and constants are within two gigabytes.
+# Code and constants must be within two gigabytes.
 _MOST_EMBEDDED = 1 << 30
 _TRANSPOSITION = re.compile(r"@(metaop_transpose_\w+)")
 
@@ -97,7 +97,7 @@ def _check_system(target: Target, is_object: bool, embed: bool) -> None:
     if embed:
         raise UnsupportedError(
             f"weights cannot be embedded in code for {target.name} on this machine",
-            fix="keep them in a file of their own: --weights-beside",
+            fix="keep them in a separate file: --weights-beside",
         )
 
 
@@ -131,7 +131,7 @@ def made_library(
     if embed and len(planned.weights) > _MOST_EMBEDDED:
         raise UnsupportedError(
             f"{len(planned.weights)} bytes of weights are too many for code to reach",
-            fix="keep them in a file of their own: --weights-beside",
+            fix="keep them in a separate file: --weights-beside",
         )
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "weights"
@@ -170,7 +170,7 @@ class _Planned:
             if key not in known or not known[key].admits(value):
                 listed = ", ".join(known) or "none"
                 raise ArgumentError(f"{key} = {value} is no size of the program ({listed})")
-        # Where a size is 1, code is another one: that takes a library of its own.
+        # Size 1 needs different code, so it needs a separate library.
         self.sizes = [
             size._replace(min=max(size.min, 2)) for size in program.sizes if size.name not in fixed
         ]
@@ -184,7 +184,7 @@ class _Planned:
             raise ArgumentError(f"the program has no form for {fixed}: {reason}") from None
         except NotGeneralError as reason:
             raise UnsupportedError(
-                f"no library of this program is for all sizes: {reason}",
+                f"no library can serve all sizes of this program: {reason}",
                 fix="fix them: --size name=value",
             ) from None
         self._numbering = Slots(self._schedule)
@@ -197,7 +197,7 @@ class _Planned:
 
     @property
     def weights_symbol(self) -> str:
-        """The name of embedded weights, which other libraries do not have."""
+        """The symbol of the embedded weights, unique to this library."""
         return f"{self.name}_weights"
 
     def _symbol(self, size: Size) -> Any:
@@ -210,7 +210,7 @@ class _Planned:
         return symbol
 
     def kernel_texts(self) -> list[str]:
-        """The modules of the kernels, and of what they call."""
+        """The modules of the kernels and of the functions that they call."""
         texts = list(self._kernels.values())
         called = dict.fromkeys(name for text in texts for name in _TRANSPOSITION.findall(text))
         helpers = [transposition.text_of(name, self.target) for name in called]

@@ -16,7 +16,7 @@ from metaop.serialization.damage import Damage
 from metaop.unified_graph.shape_env import ShapeEnv
 from metaop.unified_graph.symbolic import SymFloat, SymInt, as_float, is_symbolic, maximum
 
-# No count of a program is larger, so offsets fit into 64 bits.
+# The upper bound of all counts in a program, so that offsets fit into 64 bits.
 LARGEST = 1 << 48
 _LONGEST_SUM = 1 << 12
 
@@ -41,7 +41,7 @@ class NumberWriter:
         if isinstance(value, SymFloat):
             return self._real(value)
         if not isinstance(value, (bool, int, float)):
-            raise TypeError(f"{value!r} is no number")
+            raise TypeError(f"{value!r} is not a number")
         return value
 
     def entry(self, name: str, *operands: Any) -> str:

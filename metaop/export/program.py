@@ -1,4 +1,4 @@
-"""A program read from a file, which is called like the function from which it was made."""
+"""A program read from a file, called like the exported function."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _RELATIONS = {
 
 
 class Size(NamedTuple):
-    """A size that calls may choose; `example` is its value when the program was made."""
+    """A size that calls may choose; `example` is its value at export."""
 
     name: str
     min: int
@@ -40,7 +40,7 @@ class Size(NamedTuple):
 
     @property
     def described(self) -> str:
-        """Describes what calls may choose."""
+        """The allowed values as text."""
         most = "" if self.max is None else f" to {self.max}"
         step = "" if self.multiple == 1 else f" that are multiples of {self.multiple}"
         return f"from {self.min}{most}{step}"
@@ -75,7 +75,7 @@ class Program:
             self.inputs = [_input(one, names) for one in content["inputs"]]
             self.outputs = [str(one["name"]) for one in content["outputs"]]
             if sorted(content["weights"]) != sorted(weights):
-                raise Damage("its weights are not those of its program")
+                raise Damage("its weights do not match its program")
             self.weights = {key: weights[key] for key in content["weights"]}
             for parameter in content["arguments"]:
                 if len(parameter) != 2 or not isinstance(parameter[0], str):
@@ -102,7 +102,7 @@ class Program:
         return put_together(self.content["results"], [wrap(one) for one in results(call)])
 
     def save(self, file: str | os.PathLike[str]) -> None:
-        """Writes the program, with the present weights, to a file whose name ends in .mo."""
+        """Writes the program, with its current weights, to a file whose name ends in .mo."""
         arrays = {name: tensor.detach()._array() for name, tensor in self.weights.items()}  # type: ignore[attr-defined]
         write_file(file, written(self.content, arrays))
 
@@ -226,7 +226,7 @@ class Program:
         return sorted(found["input"]), sorted(found["weight"])
 
     def _expansion(self, operands: tuple[Node, ...], *sizes: Any) -> tuple[Node, ...]:
-        """The graph on given nodes, for sizes that are admitted or represent admitted ones."""
+        """The graph on given nodes, for admitted sizes or symbols for them."""
         by_name = dict(zip((size.name for size in self.sizes), sizes))
         numbers = Numbers(self.content["numbers"], by_name)
         given, weights = self._used

@@ -1,4 +1,4 @@
-"""Recording a function for export: it runs on inputs without values, and nothing is computed."""
+"""Records a function for export: it runs on inputs without values, and nothing is computed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Shape = tuple[int, ...]
 
 
 class Recorded(NamedTuple):
-    """What a function recorded: its calls, and which of them are its inputs and results.
+    """The recording of a function: its calls, inputs and results.
 
     `buffers` has the memory that represents each input. `results` are the calls of the tensors in
     `structure`, whose names are `names`.
@@ -38,16 +38,16 @@ class Recorded(NamedTuple):
 
 
 class _Steps(list[HostStep]):
-    """Rejects functions with work that the host would have to repeat in every run."""
+    """Rejects functions that need host work in every run."""
 
     def append(self, step: HostStep) -> None:
         if step.calls:
             raise ExportError(
-                "a program that is exported draws no random numbers",
+                "an exported program cannot draw random numbers",
                 fix="call eval() on the module first, or pass the random numbers as an input",
             )
         raise ExportError(
-            "a program that is exported counts nothing from run to run",
+            "an exported program cannot keep counters between runs",
             fix="call eval() on the module first",
         )
 
@@ -58,26 +58,26 @@ class _Reasons(list[str]):
     def append(self, reason: str) -> None:
         raise ExportError(
             f"the function cannot be exported: {reason}",
-            fix="do that outside of the function that is exported",
+            fix="do that outside of the exported function",
         )
 
 
 def _read() -> None:
     state.trace = None
     raise ExportError(
-        "the function reads a value that it computes or is given, so what it does may depend on "
-        "data; a file holds one graph for all data",
+        "the function reads a value that it computes or receives, so its graph may depend on data; "
+        "a file holds one graph for all data",
         fix="use metaop.where or masks in place of branches, or export the parts between such "
-        "reads one by one",
+        "reads separately",
     )
 
 
 def record(
     function: Callable[[list[Tensor]], Any], types: Sequence[TensorType], shapes: Sequence[Shape]
 ) -> Recorded:
-    """Runs a function of tensors on some of these shapes; returns what it recorded.
+    """Runs a function on tensors of these shapes; returns its recording.
 
-    Raises ExportError, with the line, if the function does what a file cannot hold; passes on the
+    Raises ExportError, with the line, if the recording cannot be stored in a file; propagates the
     function's own errors.
     """
     realize()
@@ -96,7 +96,7 @@ def record(
     names: list[str] = []
     structure = taken_apart(result, tensors, names, "output")
     if not tensors:
-        raise ExportError("the function returns no tensor", fix="return what it computes")
+        raise ExportError("the function returns no tensor", fix="return its results")
     calls = [_plain(tensor) for tensor in tensors]
     _check_escapes(trace, tensors)
     pending = [call for call in dict.fromkeys(calls) if call.is_pending]
@@ -108,7 +108,7 @@ def record(
 
 
 def _without_gradients(signature: Signature) -> Signature:
-    """The same signature without what gradients, possibly requested elsewhere, added to it."""
+    """The same signature without additions for gradients, which may be requested elsewhere."""
     return Signature(signature.composite, signature.input_types, signature.attributes)
 
 
@@ -119,15 +119,15 @@ def _stand_in(kind: TensorType, shape: Shape) -> Tensor:
 def _plain(tensor: Tensor) -> Call:
     if tensor.device is not CPU:
         raise ExportError(
-            f"a result lies on {tensor.device}", fix='move the module to the CPU: model.to("cpu")'
+            f"a result is on {tensor.device}", fix='move the module to the CPU: model.to("cpu")'
         )
     return tensor.call
 
 
 def _check_escapes(trace: Trace, results: Sequence[Tensor]) -> None:
-    """Rejects tensors that the function made and keeps, because later calls would make others."""
+    """Rejects tensors that the function creates and keeps: later calls would create others."""
     known = {id(tensor) for tensor in results}
-    # Views of a result, and the tensors that results are views of, go with them.
+    # Views of a result, and bases of results, are allowed.
     known |= {id(tensor._base) for tensor in results}
     for reference in recorder.handles:
         handle = reference()
@@ -137,7 +137,7 @@ def _check_escapes(trace: Trace, results: Sequence[Tensor]) -> None:
             raise ExportError(
                 f"the function keeps a tensor of shape {list(handle._call.type.shape)} that it "
                 "computed, in an attribute or a list",
-                fix="return it, or compute it before",
+                fix="return it, or compute it before the call",
             )
 
 
@@ -181,7 +181,7 @@ def _refuse_write(tensor: Tensor, operator: str, trace: Trace) -> None:
     is_shared = storage._cell is not None and call.buffer is not None
     if call.sequence < trace.started or is_shared:
         raise ExportError(
-            f"{operator} writes a tensor of shape {list(call.type.shape)} that was there before "
-            "the call, an input or a buffer; a program in a file changes nothing but its results",
-            fix="call eval() on the module, write into a clone(), or return the new value",
+            f"{operator} writes a tensor of shape {list(call.type.shape)} that existed before the "
+            "call, an input or a buffer; an exported program changes nothing but its results",
+            fix="call eval() on the module, write to a clone(), or return the new value",
         )

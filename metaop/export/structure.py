@@ -32,12 +32,12 @@ def taken_apart(value: Any, tensors: list[Tensor], names: list[str], name: str) 
         return {kind: [taken_apart(one, tensors, names, f"{name}.{k}") for k, one in items]}
     if isinstance(value, Mapping):
         if not all(type(key) in (str, int) for key in value):
-            raise ExportError(f"{name} has keys that are neither texts nor integers")
+            raise ExportError(f"{name} has keys that are neither strings nor integers")
         parts = value.items()
         return {"dict": [[k, taken_apart(one, tensors, names, f"{name}.{k}")] for k, one in parts]}
     raise ExportError(
-        f"{name} is a {type(value).__name__}, which a program has no form for",
-        fix="pass and return tensors, numbers, texts, and lists, tuples and dicts of them",
+        f"{name} is a {type(value).__name__}, which programs do not support",
+        fix="pass and return tensors, numbers, strings, and lists, tuples and dicts of them",
     )
 
 
@@ -88,7 +88,7 @@ def matched(structure: Any, value: Any, tensors: dict[int, Tensor], name: str) -
         if type(value) is not type(content) or value != content:
             raise ArgumentTypeError(
                 f"{name} is {value!r}, but the program was exported for {content!r}",
-                fix="export it once more for this value",
+                fix="export it again for this value",
             )
         return
     if kind == "dict":

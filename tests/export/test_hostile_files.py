@@ -133,9 +133,12 @@ def cycle(program: Any) -> None:
 
 HOSTILE: dict[str, tuple[Callable[[Any], None], str]] = {
     "a newer version": (lambda p: p.update(version=2), "version 2; this metaop reads version 1"),
-    "no version": (lambda p: p.pop("version"), "has not the fields"),
-    "another field": (lambda p: p.update(code="import os"), "has not the fields"),
-    "nodes of another type": (lambda p: p.update(nodes={}), "'nodes' of its program is no list"),
+    "no version": (lambda p: p.pop("version"), "does not have the fields"),
+    "another field": (lambda p: p.update(code="import os"), "does not have the fields"),
+    "nodes of another type": (
+        lambda p: p.update(nodes={}),
+        "'nodes' of its program is not a valid",
+    ),
     "an unknown operator": (change("reduce", "op", "exec"), "'exec' is unknown"),
     "an unknown function": (change("elementwise", "function", "__import__"), "is unknown"),
     "an unknown reducer": (change("reduce", "reducer", "eval"), "is unknown"),
@@ -159,7 +162,7 @@ HOSTILE: dict[str, tuple[Callable[[Any], None], str]] = {
         lambda p: set_in(p, "outputs", 0, "node", value=10**9),
         "does not exist yet",
     ),
-    "other weights": (lambda p: p["weights"].pop(), "weights are not those"),
+    "other weights": (lambda p: p["weights"].pop(), "weights do not match"),
     "numbers that divide by zero": (
         lambda p: p["numbers"].append(["//", "length", 0]),
         "cannot be computed|divisor",
@@ -250,7 +253,7 @@ def test_other_files(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"no program\s.*\n.*metaop\.load"):
         metaop.load_program(tmp_path / "tensors.safetensors")
     metaop.save({"a": metaop.ones(2)}, tmp_path / "tensors.pth")
-    with pytest.raises(CheckpointError, match="it is no program"):
+    with pytest.raises(CheckpointError, match="it is not a program"):
         metaop.load_program(tmp_path / "tensors.pth")
     with pytest.raises(FileNotFoundError):
         metaop.load_program(tmp_path / "absent.mo")

@@ -274,9 +274,9 @@ def test_indices_are_checked_when_a_program_runs(tmp_path: Path) -> None:
         ({"y": {0: "n"}}, "no input is called 'y'"),
         ({"input": {2: "n"}}, "has no axis 2"),
         ({"input": {0: 3}}, "names no axis"),
-        ({"input": {0: "a b"}}, "no name for an axis"),
+        ({"input": {0: "a b"}}, "not a valid axis name"),
         ({"input": {0: Dim("n", 6)}}, "may be Dim"),
-        ({"input": {0: Dim("n", max=5, min=5)}}, "no two sizes"),
+        ({"input": {0: Dim("n", max=5, min=5)}}, "fewer than two sizes"),
         ("batch", "dynamic is 'batch'"),
     ],
 )
