@@ -24,6 +24,7 @@ from metaop.tensor.exports import *  # noqa: F403
 from metaop.tensor.generator import (
     Generator, default_generator, get_rng_state, initial_seed, manual_seed, seed, set_rng_state,
 )
+from metaop.tensor.operands import names_operands as _names_operands
 from metaop.tensor.gradients import (
     enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled,
 )
@@ -62,7 +63,7 @@ e, pi, inf, nan = _math.e, _math.pi, _math.inf, _math.nan
 newaxis = None
 
 # PyTorch's function for the distance of two tensors has the name of a package.
-_dist.distance, _dist.global_mode = _distance, _global_mode
+_dist.distance, _dist.global_mode = _names_operands(_distance, __name__), _global_mode
 
 _SUBMODULES = frozenset(
     """

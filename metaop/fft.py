@@ -25,7 +25,7 @@ from metaop.tensor.functions.fourier import (
     rfftn,
 )
 from metaop.tensor.functions.frequencies import fftfreq, fftshift, ifftshift, rfftfreq
-from metaop.tensor.out import offer_out
+from metaop.tensor.out import offer
 
 __all__ = [
     "fft",
@@ -52,4 +52,4 @@ __all__ = [
     "rfftn",
 ]
 
-offer_out(globals(), (name for name in __all__ if not name.endswith("shift")))
+offer(globals(), (name for name in __all__ if not name.endswith("shift")))

@@ -41,7 +41,7 @@ from metaop.tensor.linear_algebra.solutions import (
     tensorinv,
     tensorsolve,
 )
-from metaop.tensor.out import offer_out
+from metaop.tensor.out import offer
 from metaop.unified_graph.dtype import DType, int64
 
 __all__ = [
@@ -207,4 +207,4 @@ def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> T
     return _diagonal(A, offset, dim1, dim2)
 
 
-offer_out(globals(), (name for name in __all__ if name not in ("LinAlgError", "diagonal")))
+offer(globals(), (name for name in __all__ if name not in ("LinAlgError", "diagonal")))

@@ -14,6 +14,7 @@ import numpy as np
 import metaop
 from metaop.errors import UnsupportedError
 from metaop.tensor.core import Tensor
+from metaop.tensor.out import offer
 from metaop.tensor.sparse.making import sparse_coo_tensor
 from metaop.tensor.sparse.tensors import SparseTensor, sparse_matmul
 from metaop.unified_graph.dtype import DType
@@ -21,7 +22,7 @@ from metaop.unified_graph.dtype import DType
 __all__ = ["SparseTensor", "addmm", "log_softmax", "mm", "softmax", "spdiags", "sum"]
 
 
-def mm(mat1: SparseTensor, mat2: Any) -> Any:
+def mm(mat1: SparseTensor, mat2: SparseTensor | Tensor) -> Any:
     """A sparse matrix times a dense one (dense) or a sparse one (sparse): (N, K), (K, M) -> (N, M).
 
     >>> matrix = metaop.sparse_coo_tensor([[0, 1], [1, 0]], [2.0, 3.0], (2, 2))
@@ -135,3 +136,6 @@ def _typed(name: str, dtype: DType) -> Callable[..., SparseTensor]:
 FloatTensor = _typed("FloatTensor", metaop.float32)
 DoubleTensor = _typed("DoubleTensor", metaop.float64)
 LongTensor = _typed("LongTensor", metaop.int64)
+
+
+offer(globals())

@@ -49,7 +49,7 @@ from metaop.tensor.functions.special_functions import (
 from metaop.tensor.functions.special_functions import mvlgamma as multigammaln
 from metaop.tensor.host.host_pointwise import igamma as gammainc
 from metaop.tensor.host.host_pointwise import igammac as gammaincc
-from metaop.tensor.out import offer_out
+from metaop.tensor.out import offer
 
 __all__ = [
     "airy_ai",
@@ -101,4 +101,4 @@ __all__ = [
 psi = digamma
 globals().update({name: getattr(_functions, name) for name in _functions.POLYNOMIALS})
 
-offer_out(globals(), [*__all__, *_functions.POLYNOMIALS])
+offer(globals(), [*__all__, *_functions.POLYNOMIALS])

@@ -21,6 +21,7 @@ from metaop.masked.reductions import (
     sum,
     var,
 )
+from metaop.tensor.out import offer
 
 __all__ = [
     "amax",
@@ -43,3 +44,5 @@ __all__ = [
     "sum",
     "var",
 ]
+
+offer(globals())

@@ -8,6 +8,7 @@ from typing import Any
 
 from metaop.errors import ArgumentTypeError
 from metaop.nn.hooks import BackwardWatch, Hook, HookNumbers, HookTable, RemovableHandle, everywhere
+from metaop.tensor.operands import name_wrong_operand
 
 
 class CallMixin:
@@ -31,7 +32,11 @@ class CallMixin:
             or any(everywhere.around_calls)
         ):
             return self.__call_with_hooks(args, kwargs)
-        return self.forward(*args, **kwargs)
+        try:
+            return self.forward(*args, **kwargs)
+        except Exception as error:
+            name_wrong_operand(self.forward, error, args, kwargs, type(self).__name__)
+            raise
 
     def __call_with_hooks(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         called: set[int] = set()
@@ -44,8 +49,9 @@ class CallMixin:
             result = self.forward(*args, **kwargs)
             result = self.__after(args, kwargs, result, called)
             return result if watch is None else watch.outputs(result)
-        except Exception:
+        except Exception as error:
             self.__after_failure(args, kwargs, result, called)
+            name_wrong_operand(self.forward, error, args, kwargs, type(self).__name__)
             raise
 
     def __before(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple, dict]:

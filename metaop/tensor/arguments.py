@@ -12,6 +12,8 @@ from metaop.unified_graph.node import Shape
 def wrap_dim(dim: int, ndim: int) -> int:
     """`dim` as a number from 0; DimensionError when there is no such dimension."""
     extent = ndim or 1
+    if type(dim) is not int:
+        dim = _integer(dim)
     if -extent <= dim < extent:
         return dim if dim >= 0 else dim + extent
     raise DimensionError(
@@ -23,8 +25,8 @@ def wrap_dim(dim: int, ndim: int) -> int:
 
 def wrap_dims(dims: int | Iterable[int], ndim: int) -> tuple[int, ...]:
     """Several dimensions as numbers from 0; an error when one appears twice."""
-    listed = (dims,) if isinstance(dims, int) else tuple(dims)
-    wrapped = tuple([wrap_dim(int(dim), ndim) for dim in listed])
+    listed = (dims,) if type(dims) is int or not hasattr(dims, "__iter__") else tuple(dims)
+    wrapped = tuple([wrap_dim(dim, ndim) for dim in listed])
     if len(set(wrapped)) != len(wrapped):
         raise ShapeError(f"dim {_twice(wrapped)} appears multiple times in the list of dims")
     return wrapped
@@ -47,7 +49,7 @@ def sizes(arguments: tuple[Any, ...]) -> tuple[int, ...]:
 def _integer(value: Any) -> int:
     try:
         return value.__index__()
-    except AttributeError:
+    except (AttributeError, TypeError):
         raise ArgumentTypeError(
             f"sizes and dimensions are integers, not {type(value).__name__}",
             fix="convert with int(...)",

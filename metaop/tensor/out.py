@@ -9,32 +9,44 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import wraps
 from inspect import Parameter, signature
+from types import FunctionType
 from typing import Any
 
 from metaop.errors import ArgumentTypeError, GradientError
 from metaop.tensor.casting import without_casts
 from metaop.tensor.core import Tensor
+from metaop.tensor.operands import name_wrong_operand, names_operands
 from metaop.tensor.resizing import resize_
 from metaop.tensor.writing import convert_for_write
 from metaop.unified_graph.recording import modes, next_sequence
 
 
-def offer_out(namespace: dict[str, Any], names: Iterable[str]) -> None:
-    """Makes the functions `names` of a module take `out=`."""
-    for name in names:
-        if name in namespace:
-            namespace[name] = takes_out(namespace[name])
+def offer(namespace: dict[str, Any], taking_out: Iterable[str] = ()) -> None:
+    """Makes the functions of a public module what users call.
+
+    Those of `taking_out` take `out=`; all of them name an argument that is no tensor.
+    """
+    for name in {*taking_out}.intersection(namespace):
+        namespace[name] = takes_out(namespace[name], namespace["__name__"])
+    for name, found in [*namespace.items()]:
+        if isinstance(found, FunctionType) and not name.startswith("_"):
+            if "out" not in signature(found).parameters:
+                namespace[name] = names_operands(found, namespace["__name__"])
 
 
-def takes_out(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function with a keyword argument `out`: a tensor, or one for each result."""
+def takes_out(function: Callable[..., Any], module: str) -> Callable[..., Any]:
+    """The function, as `module` has it: with a keyword argument `out`, a tensor for each result."""
 
     @wraps(function)
     def with_out(*args: Any, out: Any = None, **kwargs: Any) -> Any:
-        if out is None:
-            return function(*args, **kwargs)
-        with without_casts():
-            return _written(function.__name__, function(*args, **kwargs), out)
+        try:
+            if out is None:
+                return function(*args, **kwargs)
+            with without_casts():
+                return _written(function.__name__, function(*args, **kwargs), out)
+        except Exception as error:
+            name_wrong_operand(function, error, args, kwargs)
+            raise
 
     plain = signature(function)
     parameters = list(plain.parameters.values())
@@ -44,6 +56,7 @@ def takes_out(function: Callable[..., Any]) -> Callable[..., Any]:
     if parameters and parameters[-1].kind is Parameter.VAR_KEYWORD:
         place -= 1
     parameters.insert(place, Parameter("out", Parameter.KEYWORD_ONLY, default=None))
+    with_out.__module__ = module
     with_out.__signature__ = plain.replace(parameters=parameters)  # type: ignore[attr-defined]
     return with_out
 

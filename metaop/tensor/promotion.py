@@ -15,6 +15,7 @@ from metaop.errors import ArgumentTypeError, DivisionError, DTypeError
 from metaop.operators.complex_numbers import joined
 from metaop.operators.pointwise import POINTWISE
 from metaop.tensor.core import Tensor, from_array, wrap
+from metaop.tensor.operands import not_a_tensor
 from metaop.tensor.surface import public
 from metaop.tensor.words import elementwise_words
 from metaop.unified_graph import dtype as dtypes
@@ -100,7 +101,7 @@ def pointwise(name: str, *operands: Any) -> Tensor:
     if len(operands) == 2:
         return binary(POINTWISE[name], operands[0], operands[1])
     if len(operands) == 1:
-        return wrap(record(POINTWISE[name], (tensor_argument(operands[0], name).call,)))
+        return wrap(record(POINTWISE[name], (operands[0].call,)))
     return mixed(POINTWISE[name], operands)
 
 
@@ -131,7 +132,9 @@ def binary(step: Composite, left: Any, right: Any) -> Tensor:
 
 def mixed(step: Composite, operands: tuple[Any, ...], dtype: DType | None = None) -> Tensor:
     """A scalar function of any operands, converted to `dtype` (their result type) first."""
-    operands = tuple([operand_argument(operand, step.name) for operand in operands])
+    operands = tuple(
+        [operand_argument(x, step.name, position) for position, x in enumerate(operands, 1)]
+    )
     if dtype is None:
         dtype = result_type(*operands)
     device = device_among(operands)
@@ -214,8 +217,11 @@ def _largest(dtype: DType) -> float:
     return float(np.finfo(dtype.numpy).max)
 
 
-def operand_argument(operand: Any, name: str) -> Operand:
-    """A tensor or a Python number; NumPy scalars and arrays are converted."""
+def operand_argument(operand: Any, name: str, position: int) -> Operand:
+    """A tensor or a Python number; NumPy scalars and arrays are converted.
+
+    `position`: which argument of the function `name` it is, from 1.
+    """
     if isinstance(operand, (Tensor, bool, int, float, complex)):
         return operand
     if isinstance(operand, np.generic):
@@ -224,21 +230,8 @@ def operand_argument(operand: Any, name: str) -> Operand:
         dtype = dtypes.from_numpy_dtype(operand.dtype)
         if dtype is not None:
             return from_array(operand, dtype)
-    raise _not_a_tensor(name, operand)
-
-
-def tensor_argument(operand: Any, name: str) -> Tensor:
-    """`operand` itself when it is a tensor; ArgumentTypeError otherwise."""
-    if isinstance(operand, Tensor):
-        return operand
-    raise _not_a_tensor(name, operand)
-
-
-def _not_a_tensor(name: str, operand: object) -> ArgumentTypeError:
-    return ArgumentTypeError(
-        f"{name}(): argument must be Tensor or Number, not {type(operand).__name__}",
-        fix="make it a tensor with metaop.tensor(...)",
-    )
+    argument = "other" if position == 2 else "input"
+    raise not_a_tensor(name, operand, argument, position, "Tensor or Number")
 
 
 _BECOME_FLOATS = "Integers become numbers of the default floating-point type."
@@ -250,7 +243,7 @@ def unary_function(name: str, row: str = "") -> Callable[[Tensor], Tensor]:
     makes_floats = FUNCTIONS[row or name].operand is to_float
 
     def function(input: Tensor) -> Tensor:
-        call = tensor_argument(input, name).call
+        call = input.call
         if makes_floats and not call.type.dtype.is_differentiable:
             return wrap(record(step, (call,), (defaults.dtype,)))
         return wrap(record(step, (call,)))

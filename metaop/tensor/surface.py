@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from metaop.tensor.casting import IN_FLOAT32, IN_LOW_PRECISION, Function, Policy, casts_on_cpu
 from metaop.tensor.core import Tensor
+from metaop.tensor.operands import name_wrong_operand, names_operands, takes_tensors
 from metaop.tensor.writing import in_place as write_in_place
 
 
@@ -115,7 +116,7 @@ def _give(name: str, declared: Declaration, export: bool) -> None:
         DECLARED[name] = declared
     bound = declared.method if isinstance(declared.method, str) else name
     if declared.method:
-        _bind(bound, _taking_axis(declared.function))
+        _bind(bound, _method_form(declared.function))
     if declared.in_place:
         _bind(bound + "_", _in_place_form(declared.function))
     if declared.in_place_function:
@@ -126,6 +127,13 @@ def _bind(name: str, value: Any) -> None:
     if name in vars(Tensor):
         raise ValueError(f"Tensor.{name} is declared twice")
     setattr(Tensor, name, value)
+
+
+def _method_form(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The method that a function becomes: only further tensors may be something else."""
+    if takes_tensors(function) > 1:
+        function = names_operands(function, function.__module__)
+    return _taking_axis(function)
 
 
 def _taking_axis(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -148,7 +156,11 @@ def _taking_axis(function: Callable[..., Any]) -> Callable[..., Any]:
 def _in_place_form(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     @wraps(function)
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        return write_in_place(self, function, *args, **kwargs)
+        try:
+            return write_in_place(self, function, *args, **kwargs)
+        except Exception as error:
+            name_wrong_operand(function, error, (self, *args), kwargs, function.__name__ + "_")
+            raise
 
     method.__name__ = function.__name__ + "_"
     method.__doc__ = written_words(function)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
+from operator import attrgetter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -72,3 +75,30 @@ def test_metaops_own_calls_do_not_pay_for_out() -> None:
         metaop.exp(x, out=metaop.empty(1))
     with pytest.raises(TypeError):
         DECLARED["exp"].function(x, out=metaop.empty(1))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x, array: metaop.nn.Linear(2, 2)(array),
+        lambda x, array: metaop.nn.LSTM(2, 2)(array),
+        lambda x, array: x.index_select(0, array),
+        lambda x, array: x.mul_(array.tolist()),
+        lambda x, array: metaop.masked.median(array, 1),
+        lambda x, array: metaop.nn.functional.mse_loss(x, target=array),
+        lambda x, array: metaop.matmul(array, x, out=x),
+    ],
+)
+def test_modules_and_methods_name_an_argument_that_is_no_tensor(call: Any) -> None:
+    """The functions stand in tests/parity/test_no_tensors.py."""
+    with pytest.raises(
+        TypeError, match=r"argument '\w+' \(position \d\)[^$]*test_surface"
+    ) as raised:
+        call(metaop.ones(2, 2), np.ones((2, 2), np.float32))
+    assert __file__ in str(raised.value) and "fix: " in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["exp", "relu", "matmul", "nn.functional.linear", "linalg.inv"])
+def test_functions_are_pickled_by_their_public_name(name: str) -> None:
+    function = attrgetter(name)(metaop)
+    assert pickle.loads(pickle.dumps(function)) is function

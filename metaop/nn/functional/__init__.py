@@ -142,11 +142,11 @@ from metaop.nn.functional.vision import (
     upsample_bilinear,
     upsample_nearest,
 )
-from metaop.tensor.out import offer_out
+from metaop.tensor.out import offer
 
 _TAKING_OUT = (
     *("avg_pool2d", "avg_pool3d", "gelu", "hardshrink", "linear", "logsigmoid", "normalize"),
     *("softplus", "softshrink"),
 )
 
-offer_out(globals(), _TAKING_OUT)
+offer(globals(), _TAKING_OUT)

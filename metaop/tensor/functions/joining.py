@@ -9,7 +9,7 @@ from itertools import accumulate
 from metaop.elementwise.meta_op import broadcast_shapes as common_shape
 from metaop.errors import ArgumentError, ArgumentTypeError, DimensionError, ShapeError
 from metaop.operators import shaping as operators
-from metaop.tensor.arguments import wrap_dim
+from metaop.tensor.arguments import sizes, wrap_dim
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.functions.shaping import expand, narrow, select, unsqueeze
 from metaop.tensor.size import Size
@@ -108,7 +108,7 @@ def tensor_split(
             raise ArgumentError(f"number of sections must be larger than 0, got {sections}")
         lengths = [extent // sections + (k < extent % sections) for k in range(sections)]
         return _pieces(input, lengths, dim)
-    bounds = [slice(None, k).indices(extent)[1] for k in indices_or_sections]
+    bounds = [slice(None, k).indices(extent)[1] for k in sizes(tuple(indices_or_sections))]
     pieces = []
     for start, stop in zip([0, *bounds], [*bounds, extent]):
         pieces.append(narrow(input, dim, start, max(stop - start, 0)))

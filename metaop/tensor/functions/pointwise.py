@@ -17,7 +17,6 @@ from metaop.tensor.promotion import (
     defaults,
     mixed,
     result_type,
-    tensor_argument,
     unary_function,
 )
 from metaop.tensor.surface import in_every_form, public, synonym
@@ -197,7 +196,7 @@ def ldexp(input: Tensor, other: Tensor) -> Tensor:
     >>> metaop.ldexp(metaop.tensor([1.0, 1.5]), metaop.tensor([3, -1]))
     tensor([8.0000, 0.7500])
     """
-    operands = tensor_argument(input, "ldexp"), tensor_argument(other, "ldexp")
+    operands = input, other
     dtype = result_type(*operands)
     floating = dtype if dtype.is_differentiable else defaults.dtype
     return wrap(record(operators.ldexp, (input.call, other.call), (floating,)))
@@ -278,7 +277,7 @@ def square(input: Tensor) -> Tensor:
     >>> metaop.square(metaop.tensor([-1.5, 2.0]))
     tensor([2.2500, 4.0000])
     """
-    if tensor_argument(input, "square").dtype.kind == "bool":
+    if input.dtype.kind == "bool":
         return pow(input, 2)
     return wrap(record(POINTWISE["square"], (input.call,)))
 
@@ -373,7 +372,7 @@ def nan_to_num(
 
 def _composed(step: Any, input: Tensor, *attributes: Any) -> Tensor:
     """A composite of one float tensor; integers are converted to the default type."""
-    if not tensor_argument(input, step.name).dtype.is_differentiable:
+    if not input.dtype.is_differentiable:
         input = input.to(defaults.dtype)
     return wrap(record(step, (input.call,), attributes))
 

@@ -215,8 +215,8 @@ def randperm(
 @public(out=True)
 @placeable
 def normal(
-    mean: Any = 0.0,
-    std: Any = 1.0,
+    mean: Tensor | float = 0.0,
+    std: Tensor | float = 1.0,
     size: Any = None,
     *,
     generator: Generator | None = None,
@@ -241,7 +241,9 @@ def normal(
         shape: Shape = np.broadcast_shapes(*(x.shape for x in tensors))
     else:
         dtype, shape = dtype or defaults.dtype, shape_of((size,))
-    calls = tuple(x.call if isinstance(x, Tensor) else _number(x, place) for x in (mean, std))
+    calls = tuple(
+        x.call if isinstance(x, Tensor) else _number(float(x), place) for x in (mean, std)
+    )
     return _draw(operators.normal, calls, shape, dtype, place, generator, requires_grad)
 
 

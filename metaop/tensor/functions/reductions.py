@@ -11,7 +11,7 @@ from metaop.tensor.casting import in_float32
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.functions import pointwise
 from metaop.tensor.options import Dimensions, reduced_dimensions
-from metaop.tensor.promotion import Real, tensor_argument
+from metaop.tensor.promotion import Real
 from metaop.tensor.surface import public
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.composite import Composite
@@ -67,7 +67,7 @@ def prod(
 def _total(
     step: Composite, input: Tensor, dim: Dimensions, keepdim: bool, dtype: DType | None
 ) -> Tensor:
-    call = tensor_argument(input, step.name).call
+    call = input.call
     kind = call.type
     if dtype is None:
         dtype = kind.dtype if kind.dtype.is_differentiable else dtypes.int64
@@ -104,7 +104,7 @@ def nanmean(
 def _average(
     step: Composite, input: Tensor, dim: Dimensions, keepdim: bool, dtype: DType | None
 ) -> Tensor:
-    call = tensor_argument(input, step.name).call
+    call = input.call
     dtype = dtype or call.type.dtype
     if not dtype.is_differentiable:
         raise DTypeError(
@@ -128,7 +128,7 @@ def _moments(
         dim, unbiased = None, dim
     if correction is None:
         correction = 1 if unbiased is None else int(unbiased)
-    call = tensor_argument(input, name).call
+    call = input.call
     if not call.type.dtype.is_differentiable:
         raise DTypeError(
             f"{name}: only support floating point and complex dtypes, not {call.type.dtype.name}",
@@ -295,7 +295,7 @@ def amin(input: Tensor, dim: Dimensions = (), keepdim: bool = False) -> Tensor:
 
 
 def _shared_extreme(name: str, input: Tensor, dim: Dimensions, keepdim: bool) -> Tensor:
-    dims = reduced_dimensions(dim, tensor_argument(input, name).ndim)
+    dims = reduced_dimensions(dim, input.ndim)
     _check_not_empty(name, input, dims)
     return wrap(record(operators.extreme, (input.call,), (name, dims, keepdim)))
 

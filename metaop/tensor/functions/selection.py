@@ -86,7 +86,7 @@ def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
             f"{condition.dtype.name}",
             fix="compare first: where(x != 0, ...)",
         )
-    branches = (operand_argument(input, "where"), operand_argument(other, "where"))
+    branches = (operand_argument(input, "where", 2), operand_argument(other, "where", 3))
     dtype = result_type(*branches)
     device = device_among((condition, *branches))
     calls = [operand_call(branch, dtype, device) for branch in branches]

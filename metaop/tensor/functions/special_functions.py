@@ -13,7 +13,7 @@ from metaop.operators import bessel
 from metaop.operators import special as operators
 from metaop.tensor.core import Tensor, from_array, wrap
 from metaop.tensor.functions.pointwise import digamma, lgamma
-from metaop.tensor.promotion import Operand, defaults, result_type, tensor_argument
+from metaop.tensor.promotion import Operand, defaults, result_type
 from metaop.tensor.surface import in_every_form, method, public
 from metaop.tensor.words import elementwise_words
 from metaop.unified_graph.composite import Composite
@@ -21,7 +21,6 @@ from metaop.unified_graph.recording import record
 
 
 def _floating(input: Tensor, name: str) -> Tensor:
-    tensor_argument(input, name)
     return input if input.dtype.kind == "float" else input.to(defaults.dtype)
 
 

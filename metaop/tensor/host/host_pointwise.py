@@ -13,7 +13,7 @@ from metaop.tensor.core import Tensor, from_array
 from metaop.tensor.functions.pointwise import ldexp, lgamma
 from metaop.tensor.host.host_function import host_function
 from metaop.tensor.linear_algebra.decompositions import Cotangents
-from metaop.tensor.promotion import Operand, defaults, result_type, tensor_argument
+from metaop.tensor.promotion import Operand, defaults, result_type
 from metaop.tensor.surface import in_every_form, public
 from metaop.tensor.words import elementwise_words
 
@@ -51,7 +51,7 @@ def frexp(input: Tensor) -> Decomposed:
     >>> metaop.frexp(metaop.tensor([6.0, -0.75])).exponent
     tensor([3, 0], dtype=metaop.int32)
     """
-    if tensor_argument(input, "frexp").dtype.kind != "float":
+    if input.dtype.kind != "float":
         raise DTypeError("torch.frexp() only supports floating-point dtypes", fix="use .float()")
     values = input.detach()._array().astype(np.float64)
     mantissas, exponents = np.frexp(values)

@@ -6,7 +6,7 @@ from metaop.errors import ShapeError
 from metaop.operators import linear_algebra as operators
 from metaop.tensor.casting import as_given
 from metaop.tensor.core import Tensor, wrap
-from metaop.tensor.promotion import Number, number_call, tensor_argument
+from metaop.tensor.promotion import Number, number_call
 from metaop.tensor.sparse.tensors import SparseTensor
 from metaop.tensor.surface import in_every_form, public
 from metaop.unified_graph.composite import Composite
@@ -24,7 +24,7 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
     """
     if isinstance(input, SparseTensor):
         return input.matmul(other)
-    return wrap(record(operators.matmul, (input.call, tensor_argument(other, "matmul").call)))
+    return wrap(record(operators.matmul, (input.call, other.call)))
 
 
 def _product(name: str, ranks: tuple[int, int], input: Tensor, other: Tensor) -> Tensor:
@@ -33,7 +33,7 @@ def _product(name: str, ranks: tuple[int, int], input: Tensor, other: Tensor) ->
 
 
 def _check_ranks(name: str, ranks: tuple[int, int], input: Tensor, other: Tensor) -> None:
-    found = (tensor_argument(input, name).ndim, tensor_argument(other, name).ndim)
+    found = (input.ndim, other.ndim)
     if found != ranks:
         raise ShapeError(
             f"{name}: expected tensors with {ranks[0]} and {ranks[1]} dimensions, got shapes "
