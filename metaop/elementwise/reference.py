@@ -176,7 +176,7 @@ def log_add_exp(x: Array, y: Array) -> Array:
 
 def log_sigmoid(x: Array) -> Array:
     """log(sigmoid(x)) without overflow."""
-    return -softplus(-x)
+    return 0 - softplus(-x)
 
 
 def softplus(x: Array) -> Array:

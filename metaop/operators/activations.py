@@ -101,9 +101,9 @@ def hardtanh(input: Node, low: float, high: float) -> Node:
 @composite
 @in_compute_type
 def hardswish(input: Node) -> Node:
-    """x * relu6(x + 3) / 6."""
+    """x * relu6(x + 3) / 6; NaN for -inf, which is multiplied by 0."""
     middle = input * (input + 3.0) / 6.0
-    return where(input <= -3, 0, where(input < 3, middle, input))
+    return where(input <= -3, stop_gradient(input) * 0.0, where(input < 3, middle, input))
 
 
 @composite

@@ -206,6 +206,8 @@ _NORMAL_MIDDLE, _NORMAL_TAIL, _NORMAL_FAR = (
 
 # Terms that are summed up before the expansion of Euler and Maclaurin takes over.
 _DIRECT_TERMS = 24
+# From this exponent on, only the first term of a sum is not 0 beside it, or all are.
+_ONE_TERM = 1e6
 # B(2k) / (2k)! for k = 1, 2, …
 _BERNOULLI = (1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160, -691 / 1307674368000)
 
@@ -339,7 +341,7 @@ def entropy_term(source: Node) -> Node:
 def zeta(exponent: Node, start: Node) -> Node:
     """Hurwitz' zeta function: the sum of `(start + k) ** -exponent` over k = 0, 1, …"""
     exponent = stop_gradient(exponent)
-    total = apply("pow", start, -exponent)
+    first = total = apply("pow", start, -exponent)
     for k in range(1, _DIRECT_TERMS):
         total = total + apply("pow", start + float(k), -exponent)
     last = start + float(_DIRECT_TERMS)
@@ -351,13 +353,18 @@ def zeta(exponent: Node, start: Node) -> Node:
         total = total + factor * power * number
         power = power / last
         factor = factor * (exponent + float(2 * k + 1)) * (exponent + float(2 * k + 2))
-    total = where(exponent.equals(1), math.inf, total)
+    # The factors of the asymptotic series overflow where its terms have vanished long ago.
+    total = where((exponent > _ONE_TERM) | start.equals(math.inf), first, total)
+    pole = (start <= 0.0) & start.equals(apply("floor", start))
+    total = where(pole | exponent.equals(1), math.inf, total)
     return where(exponent < 1.0, math.nan, total)
 
 
 @composite
 def polygamma(source: Node, order: int) -> Node:
     """The derivative of order `order` ≥ 1 of digamma."""
+    if order == 1:
+        return apply("trigamma", source)
     sign = 1.0 if order % 2 else -1.0
     exponent = constant(float(order + 1), source.dtype, source.shape)
     return zeta(exponent, source) * (sign * math.factorial(order))

@@ -117,8 +117,8 @@ ROWS = (
         "logsigmoid",
         1,
         numpy=reference.log_sigmoid,
-        llvm=lambda b, x: b.neg(b.math.softplus(b.neg(x))),
-        cuda="(-metaop_softplus(-{0}))",
+        llvm=lambda b, x: b.math.log_sigmoid(x),
+        cuda="(0 - metaop_softplus(-{0}))",
         # 1 - sigmoid(x) = 1 - exp(y), through the result and without cancellation.
         gradient=lambda g, y, x: (-g * call("expm1", y),),
         operand=to_float,

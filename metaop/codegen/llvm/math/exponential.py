@@ -73,8 +73,8 @@ def exp2(b: Builder, x: Value) -> Value:
 
 
 def expm1(b: Builder, x: Value) -> Value:
-    """e**x - 1 without cancellation near 0."""
-    return _quarter_of_expm1(b, x) * 4.0
+    """e**x - 1 without cancellation near 0; -0.0 stays."""
+    return b.copysign(_quarter_of_expm1(b, x) * 4.0, x)
 
 
 def _quarter_of_expm1(b: Builder, x: Value) -> Value:
@@ -109,7 +109,12 @@ def log10(b: Builder, x: Value) -> Value:
 
 
 def log1p(b: Builder, x: Value) -> Value:
-    """log(1 + x) without cancellation near 0."""
+    """log(1 + x) without cancellation near 0; -0.0 stays."""
+    return b.copysign(_log1p(b, x), x)
+
+
+def _log1p(b: Builder, x: Value) -> Value:
+    """log(1 + x), with 0.0 for -0.0."""
     with b.exact():
         total, error = two_sum(b, b.constant_like(x, 1), x)
         correction = error / total
@@ -162,12 +167,19 @@ def _log_special(b: Builder, x: Value, result: Value) -> Value:
 def log_add_exp(b: Builder, x: Value, y: Value) -> Value:
     """log(e**x + e**y) without overflow."""
     distance = b.select(x.equals(y), 0.0, abs(x - y))
-    return b.maximum(x, y) + log1p(b, exp(b, -distance))
+    return b.maximum(x, y) + _log1p(b, exp(b, -distance))
 
 
 def softplus(b: Builder, x: Value) -> Value:
     """log(1 + e**x) without overflow."""
-    return b.maximum(x, 0.0) + log1p(b, exp(b, -abs(x)))
+    return b.maximum(x, 0.0) + _log1p(b, exp(b, -abs(x)))
+
+
+def log_sigmoid(b: Builder, x: Value) -> Value:
+    """log(sigmoid(x)) without overflow; 0.0 for infinity."""
+    total = softplus(b, -x)
+    with b.exact():
+        return 0.0 - total
 
 
 def sigmoid(b: Builder, x: Value) -> Value:
@@ -197,7 +209,7 @@ def cosh(b: Builder, x: Value) -> Value:
 
 def tanh(b: Builder, x: Value) -> Value:
     """The hyperbolic tangent."""
-    e = expm1(b, abs(x) * -2.0)
+    e = _quarter_of_expm1(b, abs(x) * -2.0) * 4.0
     return b.copysign(e / (e + 2.0), x)
 
 
@@ -221,7 +233,7 @@ def acosh(b: Builder, x: Value) -> Value:
 def _log1p_of_sum(b: Builder, x: Value, near: Value) -> Value:
     """log1p(near), or log(2 * x) where x is so large that its square may overflow."""
     large = x > _LARGE
-    logarithm = log1p(b, b.select(large, x, near))
+    logarithm = _log1p(b, b.select(large, x, near))
     return logarithm + b.select(large, math.log(2), b.constant_like(x, 0))
 
 
@@ -229,7 +241,7 @@ def _log1p_of_sum(b: Builder, x: Value, near: Value) -> Value:
 def atanh(b: Builder, x: Value) -> Value:
     """The inverse hyperbolic tangent; NaN outside -1 … 1."""
     magnitude = abs(x)
-    return b.copysign(log1p(b, magnitude * 2.0 / (1.0 - magnitude)) * 0.5, x)
+    return b.copysign(_log1p(b, magnitude * 2.0 / (1.0 - magnitude)) * 0.5, x)
 
 
 @through_double

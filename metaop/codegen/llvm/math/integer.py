@@ -86,10 +86,9 @@ def _reduce_once(b: Builder, rest: Value, divisor: Value) -> Value:
         # Of a quotient beyond all numbers, a multiple of a larger multiple is taken off first.
         step = b.select(abs(rest / step) < 2.0**900, step, step * 2.0**900)
     quotient = b.trunc(rest / step)
-    # Dekker's product would overflow near the end of the range: there, all is scaled down.
-    factor: Value | float = 1.0
-    if not b.target.has_fma:
-        factor = b.select(abs(rest) > 2.0**900, 2.0**-200, b.constant_like(rest, 1))
+    # A quotient that was rounded up, and Dekker's product, would overflow near the end of the
+    # range: there, all is scaled down.
+    factor = b.select(abs(rest) > 2.0**900, 2.0**-200, b.constant_like(rest, 1))
     product, error = two_product(b, quotient, step * factor)
     with b.exact():
         reduced = ((rest * factor - product) - error) / factor

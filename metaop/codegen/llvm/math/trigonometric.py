@@ -28,7 +28,8 @@ _TAN_PI_8 = math.tan(math.pi / 8)
 def sin(b: Builder, x: Value) -> Value:
     """The sine, for |x| below 2**50 (of no meaning, but between -1 and 1, above)."""
     quadrant, r = _reduce(b, x)
-    return _by_quadrant(b, quadrant, *sin_cos_kernel(b, r))
+    # Sums of zeros make 0.0 of -0.0.
+    return b.select(x.equals(0), x, _by_quadrant(b, quadrant, *sin_cos_kernel(b, r)))
 
 
 def cos(b: Builder, x: Value) -> Value:
@@ -42,7 +43,8 @@ def tan(b: Builder, x: Value) -> Value:
     quadrant, r = _reduce(b, x)
     sine, cosine = sin_cos_kernel(b, r)
     odd = (quadrant & 1).differs(0)
-    return b.select(odd, -cosine, sine) / b.select(odd, sine, cosine)
+    tangent = b.select(odd, -cosine, sine) / b.select(odd, sine, cosine)
+    return b.select(x.equals(0), x, tangent)
 
 
 def _by_quadrant(b: Builder, quadrant: Value, sine: Value, cosine: Value) -> Value:
