@@ -2,8 +2,8 @@
 
 Every class also derives from the built-in error that PyTorch raises in the same situation, so
 that programs written for PyTorch catch what they expect. For shapes, indices and illegal arguments
-that depends on where PyTorch finds the mistake: its C++ raises RuntimeError, its Python ValueError
-or IndexError. These classes are both.
+that depends on where PyTorch finds the mistake: its C++ raises RuntimeError, its Python ValueError,
+IndexError or AssertionError. These classes are what either raises.
 """
 
 from __future__ import annotations
@@ -68,11 +68,11 @@ class ShapeError(MetaopError, RuntimeError, ValueError):
     """Shapes that do not fit together: `metaop.ones(2, 3) @ metaop.ones(2, 3)`."""
 
 
-class DTypeError(MetaopError, RuntimeError):
+class DTypeError(MetaopError, NotImplementedError):
     """An element type that the operator does not take: `metaop.ones(2).long().mean()`."""
 
 
-class DeviceError(MetaopError, RuntimeError):
+class DeviceError(MetaopError, RuntimeError, AssertionError):
     """Operands on different devices, or a device that this machine lacks."""
 
 
@@ -88,11 +88,11 @@ class MemoryBudgetError(MetaopError, MemoryError):
     """A program that takes more than `metaop.memory_budget` allows, whatever is computed again."""
 
 
-class ArgumentError(MetaopError, ValueError, RuntimeError):
+class ArgumentError(MetaopError, ValueError, RuntimeError, AssertionError):
     """An argument outside its legal values: `metaop.dropout(x, p=2)`."""
 
 
-class ArgumentTypeError(MetaopError, TypeError):
+class ArgumentTypeError(MetaopError, TypeError, RuntimeError):
     """An argument of a type that the operator does not take: `metaop.ones(6).reshape("6")`."""
 
 

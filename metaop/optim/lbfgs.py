@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from metaop.errors import ArgumentError
+from metaop.errors import ArgumentError, ArgumentTypeError
 from metaop.optim.line_search import strong_wolfe
 from metaop.optim.optimizer import Optimizer
 from metaop.optim.update import check, run_closure
@@ -82,7 +82,10 @@ class LBFGS(Optimizer):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Runs up to `max_iter` iterations; returns the loss before the first."""
         if closure is None:
-            raise ArgumentError("LBFGS needs a closure that computes the loss again")
+            raise ArgumentTypeError(
+                "LBFGS.step() needs a closure that computes the loss again",
+                fix="pass a function that calls backward() and returns the loss",
+            )
         group = self.param_groups[0]
         state = self.state[self._params[0]]
         state.setdefault("func_evals", 0)

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from metaop.errors import ArgumentTypeError
+from metaop.unified_graph.dtype import DType
 
-_PACKAGE = __name__.split(".")[0]
 # The types of parameters that are tensors, and those of numbers that may stand beside them.
 _TENSORS = frozenset(("Tensor", "SparseTensor", "PackedSequence", "Operand"))
 _NUMBERS = frozenset(("Operand", "int", "float", "bool", "complex", "Number", "Real"))
@@ -80,7 +80,7 @@ def name_wrong_operand(
     kwargs: dict[str, Any],
     name: str = "",
 ) -> None:
-    """Raises ArgumentTypeError if a call failed because of an argument that is no tensor.
+    """Raises ArgumentTypeError if a call failed because of what is no tensor, or no type.
 
     `error` is what the call raised; an ArgumentTypeError says more, so it stays. `name` is what
     users call the function.
@@ -92,15 +92,20 @@ def name_wrong_operand(
         given = declared.bind(*args, **kwargs).arguments
     except TypeError:  # the call itself is wrong, and Python's error says how
         return
+    name = name or function.__name__
     for position, parameter in enumerate(declared.parameters.values(), 1):
-        if parameter.name not in given or not _is_tensor(parameter):
+        if parameter.name not in given:
             continue
         value, wanted = given[parameter.name], _words(parameter)
-        if _may_be(value, wanted):
-            continue
-        words = "Tensor or Number" if wanted & _NUMBERS else "Tensor"
-        name = name or function.__name__
-        raise not_a_tensor(name, value, parameter.name, position, words) from error
+        if "DType" in wanted and not isinstance(value, (DType, NoneType)):
+            raise ArgumentTypeError(
+                f"{name}(): argument '{parameter.name}' must be metaop.dtype, not "
+                f"{type(value).__name__}",
+                fix="pass one of metaop's types, for example metaop.float32",
+            ) from error
+        if _is_tensor(parameter) and not _may_be(value, wanted):
+            words = "Tensor or Number" if wanted & _NUMBERS else "Tensor"
+            raise not_a_tensor(name, value, parameter.name, position, words) from error
 
 
 def not_a_tensor(

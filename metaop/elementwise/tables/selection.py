@@ -59,7 +59,7 @@ ROWS = (
     ScalarFunction(
         "maximum",
         2,
-        numpy=np.maximum,
+        numpy=lambda x, y: np.where(x >= y, x, np.maximum(x, y)),
         llvm=lambda b, x, y: b.maximum(x, y),
         cuda=_GREATER,
         gradient=of_maximum,
@@ -67,7 +67,7 @@ ROWS = (
     ScalarFunction(
         "minimum",
         2,
-        numpy=np.minimum,
+        numpy=lambda x, y: np.where(x <= y, x, np.minimum(x, y)),
         llvm=lambda b, x, y: b.minimum(x, y),
         cuda=_SMALLER,
         gradient=of_minimum,
@@ -109,7 +109,7 @@ ROWS = (
     ScalarFunction(
         "relu",
         1,
-        numpy=lambda x: np.maximum(x, np.zeros((), x.dtype)),
+        numpy=lambda x: np.where(x < 0, np.zeros((), x.dtype), x),
         llvm=lambda b, x: b.maximum(x, b.constant_like(x, 0)),
         cuda="({0} <= 0 ? 0 : {0})",
         gradient=lambda g, y, x: (drop(y <= 0, g),),

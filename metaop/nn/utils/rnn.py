@@ -107,6 +107,8 @@ def pack_padded_sequence(
             f"(batch_size={input.shape[1]})",
             fix="give one length per sequence",
         )
+    if not sizes:
+        raise ArgumentError("Cannot pack empty tensors.", fix="pass at least one sequence")
     if min(sizes) <= 0:
         raise ArgumentError(
             "Length of all samples has to be greater than 0, but found an element in 'lengths' "

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from metaop.errors import ArgumentError, DimensionError
+from metaop.errors import ArgumentError, ArgumentTypeError, DimensionError
 from metaop.operators import indexing as operators
 from metaop.operators import shaping
 from metaop.tensor.core import Tensor, from_array, view, wrap
@@ -158,7 +158,8 @@ def _normalised(item: Any) -> Any:
     try:
         return item.__index__()
     except (AttributeError, TypeError):
-        raise DimensionError(
+        kind = ArgumentTypeError if isinstance(item, str) else DimensionError
+        raise kind(
             f"tensors cannot be indexed by {type(item).__name__}",
             fix="use integers, slices, None, Ellipsis, lists, or integer and bool tensors",
         ) from None

@@ -192,6 +192,8 @@ def eye(
     tensor([[1., 0., 0.],
             [0., 1., 0.]])
     """
+    if n < 0 or (m is not None and m < 0):
+        raise ArgumentError(f"eye: sizes must be at least 0, got {n} and {m}")
     place, dtype = device_of(device), dtype or defaults.dtype
     one = () if place is CPU else (number_call(1, dtype, place),)
     return _finish(record(operators.eye, one, (n, n if m is None else m, dtype)), requires_grad)
