@@ -16,6 +16,7 @@ from metaop.codegen.lowering.base.blocks import Tile
 from metaop.codegen.lowering.base.kernel import LoweredKernel
 from metaop.codegen.lowering.contractions.packed_gemm import PackedGemm
 from metaop.codegen.nest import ir
+from metaop.fusion.cases import WHOLE, cases
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage
 from metaop.unified_graph import dtype as dtypes
@@ -26,6 +27,8 @@ from metaop.unified_graph.node import Node
 
 # Rows of shared memory are this much longer, so that a column spreads over the banks.
 _PADDING = 4
+# What a multiprocessor of 128 cores multiplies in the microsecond from a kernel to the next one.
+_LAUNCH = 1 << 18
 # Neighbouring elements of a thread's tile, read from shared memory at once.
 _GROUP = 4
 
@@ -75,10 +78,29 @@ class SharedGemm(PackedGemm):
         tile: Tile,
         threads: int,
     ) -> list[LoweredKernel]:
-        """One launch: shared memory takes factors in any order, and small kernels cost more."""
-        return [cls(kernel, storage, uses, tile, threads).lower()]
+        """One launch, as shared memory takes factors in any order; or all cases, if that is less.
+
+        The fewer blocks of a case may leave multiprocessors idle, and every launch takes time.
+        """
+        assert kernel.contraction is not None
+        parts = cases(kernel.contraction, kernel.shape, storage.has_buffer)
+        whole, *several = (
+            cls(kernel, storage, uses, tile, threads, one) for one in (WHOLE, *parts)
+        )
+        if sum(part.steps(threads) for part in several) < whole.steps(threads):
+            return super().launches(kernel, storage, uses, tile, threads)
+        return [whole.lower()]
+
+    def steps(self, processors: int) -> int:
+        """What the busiest multiprocessor multiplies, and what it could while a launch begins."""
+        if self.case.is_empty:
+            return _LAUNCH
+        tasks = self._tasks(math.prod(self.rows), math.prod(self.columns))
+        depth = -(-math.prod(self.depth) // self.tile.depth) * self.tile.depth
+        return _LAUNCH + -(-tasks // processors) * self.tile.side**2 * depth
 
     def _choose_blocks(self, tile: Tile, threads: int) -> None:
+        self.prepared = self.packed = None
         rows, columns = math.prod(self.rows), math.prod(self.columns)
         for chosen in tiles_of(self.scalar, rows, columns):
             self.tile = chosen
@@ -87,6 +109,8 @@ class SharedGemm(PackedGemm):
                 break
 
     def lower(self) -> LoweredKernel:
+        if self.case.is_empty:
+            return self.lower_empty()
         values, tile = self.values, self.tile
         rows, columns, depth = (
             math.prod(extents) for extents in (self.rows, self.columns, self.depth)
@@ -155,7 +179,7 @@ class SharedGemm(PackedGemm):
     ) -> bool:
         """Whether neighbours along the depth are neighbours in memory: threads follow them."""
         depth = math.prod(self.depth)
-        probe = SharedGemm(self.kernel, self.storage, self.values.uses, Tile(), 1)
+        probe = SharedGemm(self.kernel, self.storage, self.values.uses, Tile(), 1, self.case)
         probe.place, values = {}, probe.values
         with values.loop("row", bound) as row, values.loop("step", depth) as step:
             value = probe.factor(factor, (axes, extents, row, bound), (step, depth))
