@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from metaop.codegen.machine import Processor
 from metaop.codegen.nest.ir import LoopNest
 from metaop.codegen.schedule import Schedule
-from metaop.fusion.work import operations_of
 from metaop.unified_graph.node import Input, Node
 from metaop.unified_graph.symbolic import hint_of
 
@@ -32,14 +30,11 @@ class ProgramWork(NamedTuple):
 
 def program_work(plan: Schedule) -> ProgramWork:
     """What the program of a schedule does; nothing is compiled."""
-    known: set[Node] = set()
     last: dict[Node, int] = {}
     kernels = []
     for number, launch in enumerate(plan.launches):
-        made = [n for n in launch.buffers if not isinstance(n.op, Input) and n not in known]
-        known.update(made)
         last.update(dict.fromkeys(launch.buffers, number + 1))
-        operations, nbytes = arithmetic(made, known), sum(node.nbytes for node in launch.buffers)
+        operations, nbytes = launch.operations, sum(node.nbytes for node in launch.buffers)
         if launch.repetition is not None:
             # A loop without a bound counts as one step.
             steps = max(launch.repetition.body.length, 1)
@@ -96,15 +91,3 @@ def _bandwidth(processor: Processor, cores: int, distance: int) -> float:
     if distance <= processor.last_bytes:
         return processor.last_bandwidth * cores
     return min(processor.core_bandwidth * cores, processor.memory_bandwidth)
-
-
-def arithmetic(made: Sequence[Node], stored: set[Node]) -> int:
-    """The arithmetic between the buffers that a launch makes and those that it reads."""
-    seen: set[Node] = set()
-    stack = list(made)
-    while stack:
-        node = stack.pop()
-        if node not in seen:
-            seen.add(node)
-            stack.extend(n for n in node.inputs if n not in stored)
-    return sum(operations_of(node) for node in seen)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from metaop.fusion.kernel import Indices
 from metaop.unified_graph.access import IndexMap
 from metaop.unified_graph.index_expr import Axis
-from metaop.unified_graph.node import Input, Node
+from metaop.unified_graph.node import Input, Node, topological
 
 
 class Part(NamedTuple):
@@ -38,6 +38,11 @@ class Storage:
         """Whether the value of a node can be read from memory."""
         return isinstance(node.op, Input) or node in self.stored
 
+    def computed(self, roots: Iterable[Node]) -> list[Node]:
+        """What a kernel computes, each node after its inputs: roots, and what is inlined."""
+        own = frozenset(roots)
+        return topological(own, _Read(self, own))
+
     def places(self, node: Node, at: Indices) -> list[tuple[Node, Indices]]:
         """Every buffer that holds the element of a node at `at`, and its indices there."""
         parts = self.parts.get(node)
@@ -51,3 +56,15 @@ class Storage:
             )
             found += self.places(whole, indices)
         return found
+
+
+@dataclass(frozen=True)
+class _Read:
+    """What a kernel with some roots reads from memory."""
+
+    storage: Storage
+    roots: frozenset[Node]
+
+    def __contains__(self, node: object) -> bool:
+        assert isinstance(node, Node)
+        return node not in self.roots and self.storage.has_buffer(node)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
+
 from metaop.elementwise.meta_op import Elementwise
 from metaop.fusion.inline import function_cost
+from metaop.fusion.storage import Storage
 from metaop.reduce.meta_op import Reduce
 from metaop.unified_graph.node import Node
 from metaop.unified_graph.symbolic import hint_of
@@ -11,8 +15,27 @@ from metaop.unified_graph.symbolic import hint_of
 
 def operations_of(node: Node) -> int:
     """Operations of a node, counted as multiplications; moving elements about counts nothing."""
+    return _operations(node, hint_of(node.size))
+
+
+def operations_of_kernel(roots: Iterable[Node], storage: Storage) -> int:
+    """Operations of what a kernel computes: its roots, and what they ask for of inlined nodes."""
+    order = storage.computed(roots)
+    asked = Counter({root: hint_of(root.size) for root in roots})
+    total = 0
+    for node in reversed(order):
+        total += _operations(node, asked[node])
+        for source in set(node.inputs):
+            every = hint_of(source.size)
+            more = every if isinstance(node.op, Reduce) else asked[node]
+            asked[source] = min(asked[source] + more, every)
+    return total
+
+
+def _operations(node: Node, elements: int) -> int:
+    """Operations of so many elements of a node; a reduction makes all of its elements."""
     if isinstance(node.op, Elementwise):
-        return function_cost(node.op.function.name) * hint_of(node.size)
+        return function_cost(node.op.function.name) * elements
     if isinstance(node.op, Reduce):
         return hint_of(node.inputs[0].size)
     return 0

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from types import CodeType
 from typing import NamedTuple
 
-from metaop.codegen.estimate import arithmetic
+from metaop.fusion.work import operations_of
 from metaop.unified_graph.composite import Signature
 from metaop.unified_graph.cut import Subgraph
+from metaop.unified_graph.node import topological
 
 # Stands for the source line of operators that recorded none.
 _UNKNOWN = "unknown"
@@ -114,7 +115,8 @@ class Ledger:
         if weight is None:
             outputs = signature.outputs[: signature.result_count]
             moved = sum(node.size for node in (*signature.inputs, *outputs))
-            weight = self._weights[signature] = 1.0 + moved + arithmetic(outputs, set())
+            arithmetic = sum(map(operations_of, topological(outputs)))
+            weight = self._weights[signature] = 1.0 + moved + arithmetic
         return weight
 
 

@@ -10,13 +10,21 @@ import metaop
 from metaop import nn
 from metaop.codegen.estimate import program_seconds, program_work
 from metaop.codegen.lowering import Machine
+from metaop.codegen.lowering.cuda import CUDA
 from metaop.codegen.machine import TYPICAL, Processor
 from metaop.compiler import schedule
+from metaop.differentiation.transposition import pullback
 from metaop.elementwise.meta_op import apply
 from metaop.executor import pending_subgraph
+from metaop.fusion.work import operations_of
+from metaop.operators.convolution import convolution
 from metaop.operators.linear_algebra import matmul
+from metaop.reindex import views
+from metaop.reindex.meta_op import reindex
 from metaop.unified_graph import dtype as dtypes
-from metaop.unified_graph.node import input_node
+from metaop.unified_graph.access import IndexMap
+from metaop.unified_graph.index_expr import axis
+from metaop.unified_graph.node import Node, input_node, topological
 
 USUAL = TYPICAL["avx2"]
 
@@ -86,6 +94,62 @@ def test_what_was_written_just_before_is_near() -> None:
     assert names == ["map", "strips", "contraction", "contraction"]
     # The pass over much memory drives out what packing reads; products read what was packed.
     assert rates[0] == pytest.approx(rates[1]) and rates[2] > 1.5 * rates[1]
+
+
+MACHINES = pytest.mark.parametrize("machine", [Machine(), CUDA], ids=["cpu", "cuda"])
+
+
+def convolved(image: Node, weight: Node) -> Node:
+    """A convolution with a window of 3 x 3 that keeps the size of the image."""
+    return convolution(image, weight, None, (1, 1), (1, 1), (1, 1), (1, 1), 1)
+
+
+@MACHINES
+def test_parts_of_a_concatenation_count_where_they_are_computed(machine: Machine) -> None:
+    """The launch that writes the first part of a whole has not computed the others.
+
+    As in a U-Net, where an early result and one that follows from it by convolutions are joined.
+    """
+    shapes = (2, 16, 24, 24), *[(16, 16, 3, 3)] * 3
+    image, *weights = (input_node(k, s, dtypes.float32) for k, s in enumerate(shapes))
+    early = apply("relu", convolved(image, weights[0]))
+    late = early
+    for weight in weights[1:]:
+        late = convolved(apply("exp", late), weight)
+    whole = views.concatenate([early, apply("relu", late)], 1)
+    needed = [operations_of(node) for node in topological([whole])]
+    plan = schedule([image, *weights], [whole], machine)
+    found = [work.operations for work in program_work(plan).kernels]
+    assert sum(found) == pytest.approx(sum(needed), rel=0.05)
+    largest = max(needed)
+    # A convolution multiplies and adds.
+    assert max(found) < 2.1 * largest
+
+
+@MACHINES
+@pytest.mark.parametrize("step", [1, 3])
+def test_what_is_inlined_counts_as_often_as_it_is_read(machine: Machine, step: int) -> None:
+    """A launch that reads a slice of a value computes no more of the value than the slice."""
+    x = input_node(0, (64, 1000), dtypes.float32)
+    doubled = apply("mul", x, x)
+    rows = IndexMap((64 // step, 1000), (axis(0, 64 // step) * step, axis(1, 1000)))
+    plan = schedule([x], [apply("neg", reindex(doubled, rows))], machine)
+    (found,) = program_work(plan).kernels
+    assert found.operations == 2 * (64 // step) * 1000
+
+
+@MACHINES
+@pytest.mark.parametrize("window", [1, 2])
+def test_cases_of_a_contraction_count_their_own_work(machine: Machine, window: int) -> None:
+    """The input gradient of a convolution with a stride multiplies as often as the convolution."""
+    x = input_node(0, (2, 128, 64, 64), dtypes.float32)
+    w = input_node(1, (256, 128, window, window), dtypes.float32)
+    y = convolution(x, w, None, (2, 2), (0, 0), (0, 0), (1, 1), 1)
+    g = input_node(2, y.shape, dtypes.float32)
+    (by_input,) = pullback([y], [g], [x])
+    found = program_work(schedule([x, w, g], [by_input], machine)).kernels
+    forward = sum(map(operations_of, topological([y])))
+    assert sum(work.operations for work in found) == pytest.approx(forward, rel=0.01)
 
 
 def test_loops_take_as_long_as_their_steps() -> None:

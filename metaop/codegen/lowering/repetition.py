@@ -87,7 +87,7 @@ def lower_loop(kernel: Kernel, step: Schedule) -> list[LoweredKernel]:
     parameters = tuple(ir.Parameter(node.dtype, role) for node, role in zip(buffers, roles))
     nest = ir.LoopNest("loop", parameters, (), ())
     repetition = Repetition(body, step, operands, results, workspace, tuple(places), end)
-    return [LoweredKernel(nest, buffers, repetition)]
+    return [LoweredKernel(nest, buffers, repetition=repetition)]
 
 
 def aligned(nbytes: Any) -> Any:

@@ -88,7 +88,8 @@ def joined(group: TiledGroup) -> LoweredKernel:
     loop = ir.For(_SLICE, group.slices, "parallel", tuple(body))
     name = "_".join(["tiled", *(launch.nest.name.split("_")[0] for launch in group.launches)])
     roles = tuple(ir.Parameter(node.dtype, role) for node, role in parameters.items())
-    return LoweredKernel(ir.LoopNest(name, roles, (), (loop,)), tuple(parameters))
+    operations = sum(launch.operations for launch in group.launches)
+    return LoweredKernel(ir.LoopNest(name, roles, (), (loop,)), tuple(parameters), operations)
 
 
 def _scratch_numbers(group: TiledGroup) -> dict[Node, int]:

@@ -12,6 +12,7 @@ from metaop.elementwise.meta_op import Elementwise
 from metaop.fusion.inline import function_cost
 from metaop.fusion.kernel import Indices, Kernel, box_axes
 from metaop.fusion.storage import Storage
+from metaop.fusion.work import operations_of_kernel
 from metaop.reduce.meta_op import Reduce
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.index_expr import IndexExpr
@@ -29,12 +30,14 @@ _WHOLE_VECTORS = 64
 class LoweredKernel:
     """A loop nest with the nodes behind its buffer parameters, in order.
 
-    That of a `repetition` has no statements: it only tells what is read and written. A rerun makes
-    on other buffers what a launch has made before, so it refuses no value.
+    `operations` tell how much it computes of meta-operators, counted as multiplications. That of a
+    `repetition` has no statements: it only tells what is read and written. A rerun makes on other
+    buffers what a launch has made before, so it refuses no value.
     """
 
     nest: ir.LoopNest
     buffers: tuple[Node, ...]
+    operations: int = 0
     repetition: Repetition | None = None
     is_rerun: bool = False
 
@@ -114,21 +117,23 @@ class Lowering:
         operations = sum(function_cost(op.function.name) for op in applied)
         return max(operations, OPERATIONS)
 
-    def computed(self) -> set[Node]:
+    def computed(self) -> list[Node]:
         """The nodes whose values are computed in the kernel."""
-        seen = set(self.kernel.roots)
-        stack = list(self.kernel.roots)
-        while stack:
-            sources = stack.pop().inputs
-            fresh = [x for x in sources if x not in seen and not self.storage.has_buffer(x)]
-            seen.update(fresh)
-            stack.extend(fresh)
-        return seen
+        return self.storage.computed(self.kernel.roots)
+
+    def part_of_work(self) -> float:
+        """The part of the kernel's work that is done here."""
+        return 1.0
 
     def finish(
-        self, name: str, body: tuple[ir.Statement, ...], elements: int = 0, each: int = OPERATIONS
+        self,
+        name: str,
+        body: tuple[ir.Statement, ...],
+        elements: int = 0,
+        each: int = OPERATIONS,
+        prepared: Node | None = None,
     ) -> LoweredKernel:
-        """The kernel with these statements.
+        """The kernel with these statements, or what is `prepared` for another one.
 
         A task is as much work as a map for so many elements with `each` operations (none: every
         task is worth a thread).
@@ -137,7 +142,9 @@ class Lowering:
         # The work is for speed alone: that of the hints will do.
         work = hint_of(elements) * each
         nest = ir.LoopNest(f"{name}_{_work(self.kernel)}", parameters, (), body, work=work)
-        return LoweredKernel(nest, tuple(self.buffers))
+        roots = self.kernel.roots if prepared is None else [prepared]
+        operations = round(self.part_of_work() * operations_of_kernel(roots, self.storage))
+        return LoweredKernel(nest, tuple(self.buffers), operations)
 
 
 def _work(kernel: Kernel) -> str:

@@ -67,6 +67,14 @@ class ContractionAxes(Lowering):
         ranges = self.case.ranges
         return [ranges.get(k, (0, self.kernel.shape[k]))[1] for k in self.contraction.depth]
 
+    def part_of_work(self) -> float:
+        """The part of the kernel's work that the case is."""
+        shape, case = self.kernel.shape, self.case
+        found = 1 / math.prod(shape[axis] for axis in case.fixed)
+        for axis, (_, extent) in case.ranges.items():
+            found *= extent / shape[axis]
+        return found
+
     def put_outside(self, windows: Sequence[int]) -> None:
         """Reorders the depth: offsets of the window outside, channels inside."""
         inside = [k for k in self.contraction.depth if k not in windows]

@@ -76,7 +76,7 @@ def lower_relayout(contract: PackedGemm) -> LoweredKernel:
                 value = ir.Apply("cast", (value,), node.dtype, contract.scalar)
             number = contract.parameter(node, "write")
             values.emit(ir.Store(number, values.sum(task * padded + step), value))
-    return contract.finish("order", values.body, padded)
+    return contract.finish("order", values.body, padded, prepared=node)
 
 
 def right_as_read(contraction: Contraction) -> Node:
@@ -126,4 +126,4 @@ def lower_packing(contract: PackedGemm) -> LoweredKernel:
                 task * size + lane,
                 width,
             )
-    return contract.finish("strips", values.body, size)
+    return contract.finish("strips", values.body, size, prepared=node)

@@ -140,7 +140,8 @@ class _Taps(_Short):
                         (start + step * inner.points + k) * self.taps_pitch + channel,
                     ),
                 )  # fmt: skip
-        return self.finish("winograd_taps", values.body, self.points * self.channel_count)
+        each = self.points * self.channel_count
+        return self.finish("winograd_taps", values.body, each, prepared=self.prepared)
 
     def _copy(self, target: int, row: IndexExpr, channel: IndexExpr, pitch: int) -> None:
         """The taps of a row side by side, so that they are read as they lie in memory."""
