@@ -26,7 +26,7 @@ from metaop.tensor.functions.joining import stack
 from metaop.tensor.functions.ranges import eye
 from metaop.tensor.gradients import enable_grad
 from metaop.trees import tree_flatten, tree_leaves, tree_map, tree_unflatten
-from metaop.unified_graph.recording import modes
+from metaop.unified_graph.recording import modes, next_sequence
 
 __all__ = [
     "functional_call",
@@ -48,9 +48,10 @@ Numbers = int | tuple[int, ...]
 
 
 class _Depth(local):
-    """How many of these functions are running inside one another, on this thread."""
+    """How many of these functions run inside one another on this thread, and since which call."""
 
     value = 0
+    started = 0
 
 
 _depth = _Depth()
@@ -59,6 +60,8 @@ _depth = _Depth()
 @contextmanager
 def _tracking() -> Iterator[None]:
     """Where one of these functions records: gradients are tracked in every mode of the caller."""
+    if not _depth.value:
+        _depth.started = next_sequence()
     _depth.value += 1
     try:
         with enable_grad():
@@ -97,14 +100,18 @@ def _run(
 
 
 def _shown(result: Any) -> Any:
-    """A result as the caller gets it: without the graph of what was tracked here only."""
+    """A result as the caller gets it: without the graph of what was tracked here only.
+
+    Without gradients, that is the graph of all that was recorded since the function started.
+    """
     if _depth.value and modes.gradients:
         return result
     leaves, structure = tree_flatten(result)
     tensors = [x for x in leaves if isinstance(x, Tensor)]
-    kept = [False] * len(tensors)
     if modes.gradients:
         kept = tape.tracked([x.call for x in tensors])
+    else:
+        kept = [x.requires_grad and x.call.sequence < _depth.started for x in tensors]
     flags = iter(kept)
     shown = [x if not isinstance(x, Tensor) or next(flags) else x.detach() for x in leaves]
     return tree_unflatten(shown, structure)
@@ -181,12 +188,22 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple
     >>> pull(metaop.ones(1))[0].tolist()
     [6.0]
     """
-    with _tracking():
-        sources, result = _run(func, tuple(range(len(primals))), primals, {})
-    value, rest = result if has_aux else (result, None)
+
+    def run() -> tuple[list[Any], Any, Any]:
+        with _tracking():
+            sources, result = _run(func, tuple(range(len(primals))), primals, {})
+        return sources, *(result if has_aux else (result, None))
+
+    sources, value, rest = run()
 
     def pull(cotangents: Any) -> tuple[Any, ...]:
-        pairs = list(zip(tree_flatten(value)[0], tree_flatten(cotangents)[0], strict=True))
+        nonlocal sources, value
+        outputs = tree_flatten(value)[0]
+        if tape.has_released([x.call for x in outputs if isinstance(x, Tensor)]):
+            # A backward pass of the caller, who tracks something else, has freed the graph.
+            sources, value, _ = run()
+            outputs = tree_flatten(value)[0]
+        pairs = list(zip(outputs, tree_flatten(cotangents)[0], strict=True))
         with _tracking():
             total = inner_product(pairs)
             found = tuple(_gradients(total, sources))

@@ -348,6 +348,12 @@ def tracked(calls: Sequence[Call]) -> list[bool]:
     return [_variable(call) in needed for call in calls]
 
 
+def has_released(calls: Sequence[Call]) -> bool:
+    """Whether a backward pass has freed something that the gradients of `calls` need."""
+    reached = _reverse_order([call for call in calls if call.requires_grad], None)
+    return any(call.released for call in reached)
+
+
 def _keeps_gradient(call: Call) -> bool:
     return call.tape is not None and call.tape.accumulate not in (None, discard)
 

@@ -199,3 +199,40 @@ def test_batch_norms_without_statistics() -> None:
         facts.append((sorted(net.state_dict()), [net[0].track_running_stats], results))
     assert facts[0][:2] == facts[1][:2]
     np.testing.assert_allclose(facts[0][2], facts[1][2], 1e-4, 1e-5)
+
+
+@pytest.mark.parametrize("name", ["grad", "grad_and_value", "vjp", "jvp", "jacrev", "jacfwd"])
+def test_without_gradients_aux_keeps_the_graph_that_it_had(name: str) -> None:
+    """What the function computes has none."""
+
+    def tracked(lib: Any) -> list[bool]:
+        weight = lib.ones(2, requires_grad=True)
+        product, x = weight * 2, lib.ones(2)
+
+        def function(x: Any) -> Any:
+            result = x * x * weight
+            value = result.sum() if name.startswith("grad") else result
+            return value, (product, weight, x, result)
+
+        transform = getattr(lib.func, name)
+        with lib.no_grad():
+            if name == "vjp":
+                found = transform(function, x, has_aux=True)[2]
+            elif name == "jvp":
+                found = transform(function, (x,), (x,), has_aux=True)[2]
+            else:
+                found = transform(function, has_aux=True)(x)[1]
+        found = found[1] if name == "grad_and_value" else found
+        return [one.requires_grad for one in found]
+
+    assert tracked(metaop)[:3] == tracked(torch)[:3] == [True, True, False]
+
+
+def test_a_backward_pass_before_the_pullback() -> None:
+    def gradients(lib: Any) -> list[Any]:
+        weight = lib.ones(2, requires_grad=True)
+        value, pull = lib.func.vjp(lambda x: (x * x * weight).sum(), lib.tensor([3.0, 4.0]))
+        value.backward()
+        return [weight.grad.tolist(), pull(lib.tensor(2.0))[0].tolist()]
+
+    assert gradients(metaop) == gradients(torch)

@@ -151,3 +151,27 @@ def plain(result: Any) -> Any:
 @pytest.mark.parametrize("name", VALUES)
 def test_values_are_those_of_pytorch(name: str) -> None:
     assert plain(VALUES[name](metaop)) == plain(VALUES[name](torch))
+
+
+@pytest.mark.parametrize("name", ["cdist", "pdist"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_distances_of_order_zero_keep_nan(name: str, dtype: str) -> None:
+    rows = np.array([[1.0, np.nan], [0.0, 1.0], [0.25, np.inf], [0.25, 1.0]], dtype)
+
+    def distances(lib: Any) -> Any:
+        x = lib.from_numpy(rows)
+        return (lib.cdist(x, x[1:], p=0) if name == "cdist" else lib.pdist(x, 0)).numpy()
+
+    np.testing.assert_array_equal(distances(metaop), distances(torch))
+
+
+@pytest.mark.parametrize("name", ["hinge_embedding_loss", "cosine_embedding_loss"])
+def test_targets_that_are_only_compared_have_no_gradient(name: str) -> None:
+    def gradients(lib: Any) -> list[bool]:
+        count = 2 if name == "cosine_embedding_loss" else 1
+        inputs = [lib.ones(3, 2, requires_grad=True) for _ in range(count)]
+        target = lib.ones(*((3,) if count == 2 else (3, 2)), requires_grad=True)
+        getattr(lib.nn.functional, name)(*inputs, target).backward()
+        return [x.grad is None for x in (*inputs, target)]
+
+    assert gradients(metaop) == gradients(torch)

@@ -59,7 +59,7 @@ ROWS = (
     ScalarFunction(
         "maximum",
         2,
-        numpy=lambda x, y: np.where(x >= y, x, np.maximum(x, y)),
+        numpy=np.maximum,
         llvm=lambda b, x, y: b.maximum(x, y),
         cuda=_GREATER,
         gradient=of_maximum,
@@ -67,7 +67,7 @@ ROWS = (
     ScalarFunction(
         "minimum",
         2,
-        numpy=lambda x, y: np.where(x <= y, x, np.minimum(x, y)),
+        numpy=np.minimum,
         llvm=lambda b, x, y: b.minimum(x, y),
         cuda=_SMALLER,
         gradient=of_minimum,

@@ -359,7 +359,7 @@ def hinge_embedding_loss(
     tensor([0.2500, 0.7500])
     """
     reduction = reduction_of("hinge_embedding_loss", reduction, size_average, reduce)
-    calls = (input.call, target.call)
+    calls = (input.call, target.detach().call)  # it is only compared, so it has no gradient
     return wrap(record(operators.hinge_embedding_loss, calls, (float(margin), reduction)))
 
 

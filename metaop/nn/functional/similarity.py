@@ -81,7 +81,9 @@ def cosine_embedding_loss(
     """
     reduction = reduction_of("cosine_embedding_loss", reduction, size_average, reduce)
     # Sums of bools are integers.
-    tensors = [x.to(int64) if x.dtype.kind == "bool" else x for x in (input1, input2, target)]
+    tensors = [
+        x.to(int64) if x.dtype.kind == "bool" else x for x in (input1, input2, target.detach())
+    ]
     calls = [tensor.call for tensor in tensors]
     return wrap(record(operators.cosine_embedding_loss, calls, (float(margin), reduction)))
 

@@ -297,7 +297,8 @@ def pdist(input: Tensor, p: float = 2) -> Tensor:
     tensor([5., 3., 4.])
     """
     rows, columns = triu_indices(len(input), len(input), 1)
-    return (input.index_select(0, rows) - input.index_select(0, columns)).norm(p, 1)
+    difference = input.index_select(0, rows) - input.index_select(0, columns)
+    return wrap(record(distances.of_differences, (difference.call,), (float(p),)))
 
 
 ger = synonym("ger", outer)
