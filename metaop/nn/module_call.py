@@ -35,8 +35,15 @@ class CallMixin:
         try:
             return self.forward(*args, **kwargs)
         except Exception as error:
-            name_wrong_operand(self.forward, error, args, kwargs, type(self).__name__)
+            self.__name_wrong_operand(error, args, kwargs)
             raise
+
+    def __name_wrong_operand(
+        self, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        """Names what is no tensor, for metaop's modules; what users' modules raise is theirs."""
+        if type(self).__module__.startswith("metaop."):
+            name_wrong_operand(self.forward, error, args, kwargs, type(self).__name__)
 
     def __call_with_hooks(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         called: set[int] = set()
@@ -51,7 +58,7 @@ class CallMixin:
             return result if watch is None else watch.outputs(result)
         except Exception as error:
             self.__after_failure(args, kwargs, result, called)
-            name_wrong_operand(self.forward, error, args, kwargs, type(self).__name__)
+            self.__name_wrong_operand(error, args, kwargs)
             raise
 
     def __before(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple, dict]:

@@ -101,3 +101,12 @@ def test_an_argument_that_is_no_tensor(entry: Any) -> None:
         )
         wrong += [fault(entry, sample, what, one, other) for (what, one), (_, other) in calls]
     assert not [*filter(None, wrong)]
+
+
+def test_a_module_of_the_user_raises_what_it_raises() -> None:
+    class Choosing(metaop.nn.Module):
+        def forward(self, x: metaop.Tensor) -> metaop.Tensor:
+            raise KeyError("no such head")
+
+    with pytest.raises(KeyError, match="no such head"):
+        Choosing()([1.0])
