@@ -8,9 +8,9 @@ import pytest
 
 import metaop
 from metaop import nn
+from metaop.codegen.cuda.schedules import CUDA
 from metaop.codegen.estimate import program_seconds, program_work
 from metaop.codegen.lowering import Machine
-from metaop.codegen.lowering.cuda import CUDA
 from metaop.codegen.machine import TYPICAL, Processor
 from metaop.compiler import schedule
 from metaop.differentiation.transposition import pullback

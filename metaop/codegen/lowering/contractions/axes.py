@@ -27,6 +27,7 @@ from metaop.unified_graph.access import Guard, Within
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.index_expr import Axis, IndexExpr
 from metaop.unified_graph.node import Node
+from metaop.unified_graph.symbolic import hint_of
 
 # Axes, their extents, a position among them, and its bound: a block may reach beyond the end.
 Outer = tuple[tuple[int, ...], list[int], IndexExpr, int]
@@ -70,9 +71,9 @@ class ContractionAxes(Lowering):
     def part_of_work(self) -> float:
         """The part of the kernel's work that the case is."""
         shape, case = self.kernel.shape, self.case
-        found = 1 / math.prod(shape[axis] for axis in case.fixed)
+        found = 1 / math.prod(hint_of(shape[axis]) for axis in case.fixed)
         for axis, (_, extent) in case.ranges.items():
-            found *= extent / shape[axis]
+            found *= hint_of(extent) / hint_of(shape[axis])
         return found
 
     def put_outside(self, windows: Sequence[int]) -> None:
