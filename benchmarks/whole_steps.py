@@ -188,11 +188,13 @@ def dcgan(f: Framework) -> Prepared:
     networks = f.nn.ModuleList(
         [network(f, "models.dcgan.Generator"), network(f, "models.dcgan.Discriminator")]
     )
-    judged = f.load("models.adversarial").judged
+    adversarial_loss = f.load("models.adversarial").adversarial_loss
 
     def loss_of(pair: Any, noise: Any, real: Any) -> Any:
-        draw, judge = pair
-        return judged(judge(draw(noise)), True) + judged(judge(real), True)
+        draw, discriminator = pair
+        return adversarial_loss(discriminator(draw(noise)), True) + adversarial_loss(
+            discriminator(real), True
+        )
 
     noise, real = f.normal(16, 100), f.images(f.normal(16, 3, 64, 64))
     return training(f, networks, loss_of, "Adam", lr=1e-4)(noise, real)
@@ -206,8 +208,8 @@ def wgan_gp(f: Framework) -> Prepared:
     players = network(f, "models.wgan_gp.WGAN", f.nn.Identity(), critic, 1)
     turn = f.load("models.adversarial").Turn
 
-    def loss_of(players: Any, real: Any, false: Any, mixing: Any) -> Any:
-        return players.judge_loss(turn(real, None, false, ()), mixing)
+    def loss_of(players: Any, real: Any, fake: Any, mixing: Any) -> Any:
+        return players.discriminator_loss(turn(real, None, fake, ()), mixing)
 
     return training(f, players, loss_of, "Adam", lr=1e-4)(*map(f.images, images), mixing)
 

@@ -1,4 +1,4 @@
-"""AAE: an autoencoder whose codes a judge cannot tell from noise.
+"""AAE: an autoencoder whose codes a discriminator cannot tell from noise.
 
 After A. Makhzani and others, "Adversarial autoencoders", 2015. So noise may be decoded to images.
 
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import metaop
 from metaop import nn
 
-from .adversarial import Turn, drawing_options, judged, learn_in_turn
+from .adversarial import Turn, adversarial_loss, drawing_options, learn_in_turn
 from .demonstration import digit_images
 from .gan import GAN
 from .mlp import MLP
@@ -58,8 +58,11 @@ class AAE(GAN):
         return Turn(codes[0], real, self.generator.encode(real), codes)
 
     def generator_loss(self, turn: Turn) -> metaop.Tensor:
-        missed = (self.generator(turn.false) - turn.labels).abs().mean()
-        return self.weight * judged(self.judge(turn.false), True) + (1 - self.weight) * missed
+        missed = (self.generator(turn.fake) - turn.labels).abs().mean()
+        return (
+            self.weight * adversarial_loss(self.discriminator(turn.fake), True)
+            + (1 - self.weight) * missed
+        )
 
 
 def main(arguments: Sequence[str] | None = None) -> list[float]:

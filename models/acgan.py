@@ -1,4 +1,4 @@
-"""ACGAN: a GAN whose judge also tells what an image shows.
+"""ACGAN: a GAN whose discriminator also tells what an image shows.
 
 After A. Odena, C. Olah, J. Shlens, "Conditional image synthesis with auxiliary classifier GANs",
 2016. The generator is told what to draw, and both want the class to be recognised.
@@ -14,7 +14,7 @@ import metaop
 from metaop import nn
 from metaop.nn import functional as F
 
-from .adversarial import Turn, drawing_options, judged, learn_to_draw
+from .adversarial import Turn, adversarial_loss, drawing_options, learn_to_draw
 from .cgan import Conditional
 from .dcgan import Discriminator, Generator
 
@@ -41,20 +41,20 @@ class Classifier(nn.Module):
 class ACGAN(Conditional):
     """What is real is told as in a GAN; the class is told of real and drawn images."""
 
-    def judgement(self, images: metaop.Tensor, labels: metaop.Tensor, real: bool) -> metaop.Tensor:
-        logits, classes = self.judge(images)
-        return judged(logits, real) + F.cross_entropy(classes, labels)
+    def class_loss(self, images: metaop.Tensor, labels: metaop.Tensor, real: bool) -> metaop.Tensor:
+        logits, classes = self.discriminator(images)
+        return adversarial_loss(logits, real) + F.cross_entropy(classes, labels)
 
-    def judge_loss(self, turn: Turn) -> metaop.Tensor:
-        right = self.judgement(turn.real, turn.labels, True)
-        return right + self.judgement(turn.false, turn.codes[1], False)
+    def discriminator_loss(self, turn: Turn) -> metaop.Tensor:
+        right = self.class_loss(turn.real, turn.labels, True)
+        return right + self.class_loss(turn.fake, turn.codes[1], False)
 
     def generator_loss(self, turn: Turn) -> metaop.Tensor:
-        return self.judgement(turn.false, turn.codes[1], True)
+        return self.class_loss(turn.fake, turn.codes[1], True)
 
 
 def main(arguments: Sequence[str] | None = None) -> list[float]:
-    """Learns to draw digits of 16 × 16 pixels; returns the losses of the judge."""
+    """Learns to draw digits of 16 × 16 pixels; returns the losses of the discriminator."""
     options = drawing_options(__doc__, arguments)
     generator = Generator(options.latent + 10, options.width, 1, 16)
     players = ACGAN(generator, Classifier(options.width, 1, 16, 10), options.latent)

@@ -1,7 +1,7 @@
 """What adversarial networks share: two players with their losses, training in turn, pictures.
 
-A generator draws images and a judge tells them from real ones. Each network's file shows what is
-its own: the players, or what they want.
+A generator draws images and a discriminator tells them from real ones. Each network's file shows
+only what is its own: the players, or their losses.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from metaop.nn import functional as F
 
 from .demonstration import Checkpoint, digit_images, drawn_rows, parse_options, train, update
 
-Judge = Callable[[metaop.Tensor], metaop.Tensor]
+Score = Callable[[metaop.Tensor], metaop.Tensor]
 
 
 class Turn(NamedTuple):
@@ -29,16 +29,16 @@ class Turn(NamedTuple):
 
     real: metaop.Tensor
     labels: metaop.Tensor
-    false: metaop.Tensor
+    fake: metaop.Tensor
     codes: tuple[metaop.Tensor, ...]
 
 
 class Adversaries(nn.Module):
-    """A generator, which makes images of codes, and a judge, with what each of them wants."""
+    """A generator, which makes images of codes, a discriminator, and the losses of both."""
 
-    def __init__(self, generator: nn.Module, judge: nn.Module, latent: int) -> None:
+    def __init__(self, generator: nn.Module, discriminator: nn.Module, latent: int) -> None:
         super().__init__()
-        self.generator, self.judge, self.latent = generator, judge, latent
+        self.generator, self.discriminator, self.latent = generator, discriminator, latent
 
     def codes(self, count: int) -> tuple[metaop.Tensor, ...]:
         """What the generator reads for so many images: noise (count, latent) first."""
@@ -49,34 +49,34 @@ class Adversaries(nn.Module):
         codes = codes or self.codes(len(real))
         return Turn(real, labels, self.generator(*codes), codes)
 
-    def judge_loss(self, turn: Turn) -> metaop.Tensor:
-        """What the judge makes small; the drawn images have no gradient."""
+    def discriminator_loss(self, turn: Turn) -> metaop.Tensor:
+        """What the discriminator makes small; the drawn images have no gradient."""
         raise NotImplementedError
 
-    def after_judge(self) -> None:
-        """What is done after each step of the judge."""
+    def after_discriminator_step(self) -> None:
+        """What is done after each step of the discriminator."""
 
     def generator_loss(self, turn: Turn) -> metaop.Tensor:
         """What the generator makes small."""
         raise NotImplementedError
 
 
-def judged(logits: metaop.Tensor, real: bool) -> metaop.Tensor:
-    """The loss of a judge that should call all of these real, or all false."""
+def adversarial_loss(logits: metaop.Tensor, real: bool) -> metaop.Tensor:
+    """The loss of a discriminator that should call all of these real, or all fake."""
     target = metaop.ones_like(logits) if real else metaop.zeros_like(logits)
     return F.binary_cross_entropy_with_logits(logits, target)
 
 
-def slopes(judge: Judge, points: metaop.Tensor) -> metaop.Tensor:
-    """The slopes (batch,) of the judge at images (batch, channels, height, width)."""
+def slopes(discriminator: Score, points: metaop.Tensor) -> metaop.Tensor:
+    """The slopes (batch,) of the discriminator at images (batch, channels, height, width)."""
     points = points.detach().requires_grad_()
-    (slope,) = metaop.autograd.grad(judge(points).sum(), points, create_graph=True)
+    (slope,) = metaop.autograd.grad(discriminator(points).sum(), points, create_graph=True)
     return slope.flatten(1).norm(2, dim=1)
 
 
-def slope_penalty(judge: Judge, points: metaop.Tensor) -> metaop.Tensor:
-    """How far the slope of the judge is from 1 at images (batch, channels, height, width)."""
-    return ((slopes(judge, points) - 1) ** 2).mean()
+def slope_penalty(discriminator: Score, points: metaop.Tensor) -> metaop.Tensor:
+    """How far the discriminator's slope is from 1 at images (batch, channels, height, width)."""
+    return ((slopes(discriminator, points) - 1) ** 2).mean()
 
 
 class Pair(nn.Module):
@@ -114,26 +114,33 @@ def learn_in_turn(
     arrays: Sequence[np.ndarray],
     show: Callable[[], metaop.Tensor],
     betas: tuple[float, float] = (0.5, 0.999),
-    judge_steps: int = 1,
+    discriminator_steps: int = 1,
 ) -> dict[str, list[float]]:
     """Learns from batches of the arrays, which `players.turn` reads; returns both losses.
 
-    The judge makes `judge_steps` steps for each of the generator. The images of `show` are drawn
-    into the file `options.out` where it is named.
+    The discriminator makes `discriminator_steps` steps for each of the generator. The images of
+    `show` are drawn into the file `options.out` if it is given.
     """
     draw = metaop.optim.Adam(players.generator.parameters(), lr=options.lr, betas=betas)
-    judge = metaop.optim.Adam(players.judge.parameters(), lr=options.lr, betas=betas)
+    discriminator = metaop.optim.Adam(
+        players.discriminator.parameters(), lr=options.lr, betas=betas
+    )
 
     def step(number: int) -> dict[str, metaop.Tensor]:
-        for again in range(judge_steps):
+        for again in range(discriminator_steps):
             seed = options.seed, number, again
             turn = players.turn(*drawn_rows(*arrays, size=options.batch_size, seed=seed))
-            loss = players.judge_loss(turn._replace(false=turn.false.detach()))
-            judge_loss = update(judge, loss)
-            players.after_judge()
-        return {"judge": judge_loss, "generator": update(draw, players.generator_loss(turn))}
+            loss = players.discriminator_loss(turn._replace(fake=turn.fake.detach()))
+            discriminator_loss = update(discriminator, loss)
+            players.after_discriminator_step()
+        return {
+            "discriminator": discriminator_loss,
+            "generator": update(draw, players.generator_loss(turn)),
+        }
 
-    checkpoint = Checkpoint(options.checkpoint, players=players, draw=draw, judge=judge)
+    checkpoint = Checkpoint(
+        options.checkpoint, players=players, draw=draw, discriminator=discriminator
+    )
     history = train(step, options.steps, type(players).__name__, checkpoint)
     if options.out:
         players.eval()
@@ -147,9 +154,9 @@ def learn_to_draw(
     options: argparse.Namespace,
     size: int,
     betas: tuple[float, float] = (0.5, 0.999),
-    judge_steps: int = 1,
+    discriminator_steps: int = 1,
 ) -> list[float]:
-    """Learns to draw digits of size × size pixels; returns the losses of the judge.
+    """Learns to draw digits of size × size pixels; returns the losses of the discriminator.
 
     64 digits are drawn into the file `options.out` where it is named.
     """
@@ -158,4 +165,6 @@ def learn_to_draw(
         return players.generator(*players.codes(64))
 
     arrays = digit_images(size, channels=1)
-    return learn_in_turn(players, options, arrays, show, betas, judge_steps)["judge"]
+    return learn_in_turn(players, options, arrays, show, betas, discriminator_steps)[
+        "discriminator"
+    ]

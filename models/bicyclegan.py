@@ -17,10 +17,10 @@ import metaop
 from metaop import nn
 
 from .acgan import Classifier
-from .adversarial import Turn, drawing_options, judged, learn_in_turn
+from .adversarial import Turn, adversarial_loss, drawing_options, learn_in_turn
 from .demonstration import digit_images
 from .gan import GAN
-from .pix2pix import PatchJudge, UnetGenerator, outlines
+from .pix2pix import PatchDiscriminator, UnetGenerator, outlines
 
 
 class CodedTranslator(nn.Module):
@@ -61,15 +61,19 @@ class BicycleGAN(GAN):
         mean, spread = self.generator.encode(real)
         sampled = mean + (spread / 2).exp() * noise
         images, all_codes = metaop.cat((labels, labels)), metaop.cat((sampled, code))
-        false = self.generator(images, all_codes)
-        return Turn(metaop.cat((real, real)), images, false, (code, mean, spread))
+        fake = self.generator(images, all_codes)
+        return Turn(metaop.cat((real, real)), images, fake, (code, mean, spread))
 
     def generator_loss(self, turn: Turn) -> metaop.Tensor:
         code, mean, spread = turn.codes
-        near = (turn.false - turn.real)[: len(code)].abs().mean()
+        near = (turn.fake - turn.real)[: len(code)].abs().mean()
         plain = (mean**2 + spread.exp() - spread - 1).sum(1).mean() / 2
-        again = self.generator.encode(turn.false[len(code) :])[0]
-        wanted = judged(self.judge(turn.false), True) + self.near * near + self.plain * plain
+        again = self.generator.encode(turn.fake[len(code) :])[0]
+        wanted = (
+            adversarial_loss(self.discriminator(turn.fake), True)
+            + self.near * near
+            + self.plain * plain
+        )
         return wanted + self.found * (again - code).abs().mean()
 
 
@@ -84,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> list[float]:
     bright = np.random.default_rng(options.seed).uniform(0.2, 1, (len(digits), 1, 1, 1))
     shaded = ((digits + 1) * bright - 1).astype(np.float32)
     translator = CodedTranslator(options.latent, options.width, 4)
-    players = BicycleGAN(translator, PatchJudge(1, options.width, 2), options.latent)
+    players = BicycleGAN(translator, PatchDiscriminator(1, options.width, 2), options.latent)
 
     def show() -> metaop.Tensor:
         images = metaop.from_numpy(np.repeat(lines[:8], 8, 0))

@@ -1,7 +1,7 @@
 """CGAN: a GAN that is told what to draw.
 
-After M. Mirza and S. Osindero, "Conditional generative adversarial nets", 2014. Generator and judge
-read the label beside the code and the image.
+After M. Mirza and S. Osindero, "Conditional generative adversarial nets", 2014. Generator and
+discriminator read the label beside the code and the image.
 
     python -m models.cgan --steps 400 --out runs/cgan.png
 """
@@ -14,7 +14,7 @@ import metaop
 from metaop import nn
 from metaop.nn import functional as F
 
-from .adversarial import Adversaries, Turn, drawing_options, judged, learn_to_draw
+from .adversarial import Adversaries, Turn, adversarial_loss, drawing_options, learn_to_draw
 from .gan import Discriminator, Generator
 
 
@@ -38,9 +38,9 @@ class Conditional(Adversaries):
     """Adversaries whose generator reads noise and labels (count,)."""
 
     def __init__(
-        self, generator: nn.Module, judge: nn.Module, latent: int, classes: int = 10
+        self, generator: nn.Module, discriminator: nn.Module, latent: int, classes: int = 10
     ) -> None:
-        super().__init__(ConditionalGenerator(generator, classes), judge, latent)
+        super().__init__(ConditionalGenerator(generator, classes), discriminator, latent)
         self.classes = classes
 
     def codes(self, count: int) -> tuple[metaop.Tensor, ...]:
@@ -48,21 +48,23 @@ class Conditional(Adversaries):
 
 
 class CGAN(Conditional):
-    """The judge tells which pairs of an image and a label are real."""
+    """The discriminator tells which pairs of an image and a label are real."""
 
-    def judgement(self, images: metaop.Tensor, labels: metaop.Tensor, real: bool) -> metaop.Tensor:
-        return judged(self.judge(images, marks(labels, self.classes, images)), real)
+    def pair_loss(self, images: metaop.Tensor, labels: metaop.Tensor, real: bool) -> metaop.Tensor:
+        return adversarial_loss(
+            self.discriminator(images, marks(labels, self.classes, images)), real
+        )
 
-    def judge_loss(self, turn: Turn) -> metaop.Tensor:
-        right = self.judgement(turn.real, turn.labels, True)
-        return right + self.judgement(turn.false, turn.codes[1], False)
+    def discriminator_loss(self, turn: Turn) -> metaop.Tensor:
+        right = self.pair_loss(turn.real, turn.labels, True)
+        return right + self.pair_loss(turn.fake, turn.codes[1], False)
 
     def generator_loss(self, turn: Turn) -> metaop.Tensor:
-        return self.judgement(turn.false, turn.codes[1], True)
+        return self.pair_loss(turn.fake, turn.codes[1], True)
 
 
 def main(arguments: Sequence[str] | None = None) -> list[float]:
-    """Learns to draw digits of 8 × 8 pixels; returns the losses of the judge."""
+    """Learns to draw digits of 8 × 8 pixels; returns the losses of the discriminator."""
     options = drawing_options(__doc__, arguments, steps=400, lr=5e-4, latent=16, width=64)
     generator = Generator(options.latent + 10, options.width, 8)
     players = CGAN(generator, Discriminator(options.width, 8, 10), options.latent)

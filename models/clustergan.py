@@ -15,7 +15,7 @@ from metaop import nn
 from metaop.nn import functional as F
 
 from .acgan import Classifier
-from .adversarial import Turn, drawing_options, judged, learn_to_draw
+from .adversarial import Turn, adversarial_loss, drawing_options, learn_to_draw
 from .cgan import ConditionalGenerator
 from .dcgan import Discriminator, Generator
 from .gan import GAN
@@ -46,14 +46,14 @@ class ClusterGAN(GAN):
 
     def generator_loss(self, turn: Turn) -> metaop.Tensor:
         noise, groups = turn.codes
-        found = self.generator.encode(turn.false)
+        found = self.generator.encode(turn.fake)
         kinds = self.generator.classes
         missed = F.mse_loss(found[:, kinds:], noise) + F.cross_entropy(found[:, :kinds], groups)
-        return judged(self.judge(turn.false), True) + self.weight * missed
+        return adversarial_loss(self.discriminator(turn.fake), True) + self.weight * missed
 
 
 def main(arguments: Sequence[str] | None = None) -> list[float]:
-    """Learns to draw digits of 16 × 16 pixels in ten groups; returns the losses of the judge."""
+    """Learns to draw digits of 16 × 16 pixels in ten groups; returns the discriminator's losses."""
     options = drawing_options(__doc__, arguments, latent=16)
     generator = Generator(options.latent + 10, options.width, 1, 16)
     encoder = Classifier(options.width, 1, 16, options.latent + 10)

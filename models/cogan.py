@@ -31,7 +31,7 @@ class CoupledGenerator(nn.Module):
         return self.own(metaop.cat((meaning, meaning)))
 
 
-class CoupledJudge(nn.Module):
+class CoupledDiscriminator(nn.Module):
     """Images (2 batch, 1, size, size) of both kinds to logits (2 batch,)."""
 
     def __init__(self, width: int, size: int) -> None:
@@ -53,10 +53,10 @@ class CoGAN(GAN):
 
 
 def main(arguments: Sequence[str] | None = None) -> list[float]:
-    """Learns to draw digits of 16 × 16 pixels in pairs; returns the losses of the judge."""
+    """Learns to draw digits of 16 × 16 pixels in pairs; returns the losses of the discriminator."""
     options = drawing_options(__doc__, arguments)
     generator = CoupledGenerator(options.latent, options.width, 16)
-    players = CoGAN(generator, CoupledJudge(options.width, 16), options.latent)
+    players = CoGAN(generator, CoupledDiscriminator(options.width, 16), options.latent)
     return learn_to_draw(players, options, 16)
 
 

@@ -1,7 +1,7 @@
 """Context encoder: paints what is missing from the middle of an image.
 
-After D. Pathak and others, "Context encoders: feature learning by inpainting", 2016. A judge sees
-that it is no blur.
+After D. Pathak and others, "Context encoders: feature learning by inpainting", 2016. A
+discriminator keeps it from being a blur.
 
     python -m models.context_encoder --steps 150 --out runs/context_encoder.png
 """
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import metaop
 from metaop import nn
 
-from .adversarial import Turn, drawing_options, judged, learn_in_turn
+from .adversarial import Turn, adversarial_loss, drawing_options, learn_in_turn
 from .dcgan import Discriminator, Generator
 from .demonstration import digit_images
 from .gan import GAN
@@ -44,7 +44,8 @@ def without_middle(images: metaop.Tensor) -> tuple[metaop.Tensor, metaop.Tensor]
 class ContextEncoder(GAN):
     """What is real are the middles of images; what they are drawn from comes for the labels.
 
-    The generator also wants to come near to what was there; the share of the judge is `weight`.
+    The generator also wants to come near to what was there; the adversarial loss has the share
+    `weight`.
     """
 
     weight = 0.001
@@ -54,8 +55,11 @@ class ContextEncoder(GAN):
         return Turn(middle, rest, self.generator(rest), codes)
 
     def generator_loss(self, turn: Turn) -> metaop.Tensor:
-        missed = ((turn.false - turn.real) ** 2).mean()
-        return self.weight * judged(self.judge(turn.false), True) + (1 - self.weight) * missed
+        missed = ((turn.fake - turn.real) ** 2).mean()
+        return (
+            self.weight * adversarial_loss(self.discriminator(turn.fake), True)
+            + (1 - self.weight) * missed
+        )
 
 
 def main(arguments: Sequence[str] | None = None) -> list[float]:

@@ -16,7 +16,7 @@ from metaop import nn
 
 from .adversarial import Adversaries, Pair, Turn, drawing_options, exchanged, learn_in_turn
 from .demonstration import digit_images
-from .pix2pix import PatchJudge
+from .pix2pix import PatchDiscriminator
 
 
 class ResidualBlock(nn.Module):
@@ -84,7 +84,7 @@ class Generator(nn.Module):
 
 
 class CycleGAN(Adversaries):
-    """Both generators and both judges, which stand in pairs.
+    """Both generators and both discriminators, which stand in pairs.
 
     The generators want their images to be called real, and to be turned back to what they were, by
     `weight`, and to leave alone what is of the right kind, by half of that.
@@ -100,16 +100,16 @@ class CycleGAN(Adversaries):
         read = metaop.cat((real, labels))
         return Turn(exchanged(read), labels, self.generator(read), (read,))
 
-    def judge_loss(self, turn: Turn) -> metaop.Tensor:
-        real, false = self.judge(turn.real), self.judge(turn.false)
-        return ((real - 1) ** 2).mean() + (false**2).mean()
+    def discriminator_loss(self, turn: Turn) -> metaop.Tensor:
+        real, fake = self.discriminator(turn.real), self.discriminator(turn.fake)
+        return ((real - 1) ** 2).mean() + (fake**2).mean()
 
     def generator_loss(self, turn: Turn) -> metaop.Tensor:
         # Drawn images of the second kind go to the generator that reads the second kind.
-        back = exchanged(self.generator(exchanged(turn.false)))
+        back = exchanged(self.generator(exchanged(turn.fake)))
         missed = (back - turn.codes[0]).abs().mean()
         same = (self.generator(turn.real) - turn.real).abs().mean()
-        wanted = ((self.judge(turn.false) - 1) ** 2).mean()
+        wanted = ((self.discriminator(turn.fake) - 1) ** 2).mean()
         return 2 * (wanted + self.weight * (missed + same / 2))
 
 
@@ -123,8 +123,8 @@ def main(arguments: Sequence[str] | None = None) -> list[float]:
     )
     images, _ = digit_images(16, 1)
     generators = [Generator(1, options.width, options.blocks) for _ in range(2)]
-    judges = [PatchJudge(1, options.width, 2, nn.InstanceNorm2d) for _ in range(2)]
-    players = CycleGAN(Pair(*generators), Pair(*judges), latent=0)
+    discriminators = [PatchDiscriminator(1, options.width, 2, nn.InstanceNorm2d) for _ in range(2)]
+    players = CycleGAN(Pair(*generators), Pair(*discriminators), latent=0)
 
     def show() -> metaop.Tensor:
         first = metaop.from_numpy(images[:8])

@@ -1,4 +1,4 @@
-"""DCGAN: two convolutional networks, one of which draws and the other judges.
+"""DCGAN: a convolutional generator, and a convolutional discriminator.
 
 After A. Radford, L. Metz, S. Chintala, "Unsupervised representation learning with deep
 convolutional generative adversarial networks", 2015.
@@ -81,7 +81,7 @@ class Discriminator(nn.Module):
 
 
 def main(arguments: Sequence[str] | None = None) -> list[float]:
-    """Learns to draw digits of 16 × 16 pixels; returns the losses of the judge."""
+    """Learns to draw digits of 16 × 16 pixels; returns the losses of the discriminator."""
     options = drawing_options(__doc__, arguments)
     generator = Generator(options.latent, options.width, 1, 16)
     players = GAN(generator, Discriminator(options.width, 1, 16), options.latent)

@@ -1,7 +1,7 @@
-"""DRAGAN: a GAN whose judge has a slope of one around real images.
+"""DRAGAN: a GAN whose discriminator has a slope of one around real images.
 
 After N. Kodali, J. Abernethy, J. Hays, Z. Kira, "On convergence and stability of GANs", 2017. A
-steep judge makes all drawn images alike; the penalty keeps it from becoming one.
+steep discriminator makes all drawn images alike; the penalty keeps it from becoming one.
 
     python -m models.dragan --steps 150 --out runs/dragan.png
 """
@@ -18,7 +18,7 @@ from .gan import GAN
 
 
 class DRAGAN(GAN):
-    """The losses of a GAN and the penalty of the judge.
+    """The losses of a GAN and the penalty of the discriminator.
 
     The slope is that at real images which were moved by `noise` (batch, channels, height, width) in
     [0, 1], times half the deviation of all their numbers.
@@ -26,15 +26,17 @@ class DRAGAN(GAN):
 
     penalty = 10.0
 
-    def judge_loss(self, turn: Turn, noise: metaop.Tensor | None = None) -> metaop.Tensor:
+    def discriminator_loss(self, turn: Turn, noise: metaop.Tensor | None = None) -> metaop.Tensor:
         if noise is None:
             noise = metaop.rand_like(turn.real)
         around = turn.real + 0.5 * turn.real.std() * noise
-        return super().judge_loss(turn) + self.penalty * slope_penalty(self.judge, around)
+        return super().discriminator_loss(turn) + self.penalty * slope_penalty(
+            self.discriminator, around
+        )
 
 
 def main(arguments: Sequence[str] | None = None) -> list[float]:
-    """Learns to draw digits of 16 × 16 pixels; returns the losses of the judge."""
+    """Learns to draw digits of 16 × 16 pixels; returns the losses of the discriminator."""
     options = drawing_options(__doc__, arguments)
     generator = Generator(options.latent, options.width, 1, 16)
     players = DRAGAN(generator, Discriminator(options.width, 1, 16), options.latent)

@@ -1,7 +1,7 @@
-"""EBGAN: a GAN whose judge repeats images, and is better at real ones.
+"""EBGAN: a GAN whose discriminator repeats images, and is better at real ones.
 
 After J. Zhao, M. Mathieu, Y. LeCun, "Energy-based generative adversarial network", 2016. What the
-judge misses of an image is the energy of the image.
+discriminator misses of an image is the energy of the image.
 
     python -m models.ebgan --steps 300 --out runs/ebgan.png
 """
@@ -60,7 +60,7 @@ def likeness(hidden: metaop.Tensor) -> metaop.Tensor:
 
 
 class EBGAN(Adversaries):
-    """The judge wants low energies of real images, and energies over `margin` of drawn ones.
+    """The discriminator wants low energies of real images, and above `margin` of drawn ones.
 
     The generator wants low energies, and images that are unlike each other, by `apart`.
     """
@@ -68,24 +68,24 @@ class EBGAN(Adversaries):
     margin, apart = 0.5, 0.1
 
     def energy(self, images: metaop.Tensor) -> tuple[metaop.Tensor, metaop.Tensor]:
-        repeated, hidden = self.judge(images)
+        repeated, hidden = self.discriminator(images)
         return F.mse_loss(repeated, images), hidden
 
-    def judge_loss(self, turn: Turn) -> metaop.Tensor:
-        (real, _), (false, _) = self.energy(turn.real), self.energy(turn.false)
-        return real + F.relu(self.margin - false)
+    def discriminator_loss(self, turn: Turn) -> metaop.Tensor:
+        (real, _), (fake, _) = self.energy(turn.real), self.energy(turn.fake)
+        return real + F.relu(self.margin - fake)
 
     def generator_loss(self, turn: Turn) -> metaop.Tensor:
-        energy, hidden = self.energy(turn.false)
+        energy, hidden = self.energy(turn.fake)
         return energy + self.apart * likeness(hidden)
 
 
 def main(arguments: Sequence[str] | None = None) -> list[float]:
-    """Learns to draw digits of 16 × 16 pixels; returns the losses of the judge."""
+    """Learns to draw digits of 16 × 16 pixels; returns the losses of the discriminator."""
     options = drawing_options(__doc__, arguments, steps=300)
     generator = Generator(options.latent, options.width, 1, 16)
-    judge = Autoencoder(options.width, 1, 16, 16)
-    return learn_to_draw(EBGAN(generator, judge, options.latent), options, 16)
+    discriminator = Autoencoder(options.width, 1, 16, 16)
+    return learn_to_draw(EBGAN(generator, discriminator, options.latent), options, 16)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""ESRGAN: makes small images four times as large, with details that a judge believes.
+"""ESRGAN: makes small images four times as large, with details that a discriminator believes.
 
 After X. Wang and others, "ESRGAN: enhanced super-resolution generative adversarial networks", 2018.
 Names of parameters are those of the authors' program. The demonstration enlarges drawn faces; there
@@ -21,7 +21,7 @@ from metaop.nn import functional as F
 
 from .adversarial import Turn, drawing_options, learn_in_turn
 from .arcface import draw_faces
-from .pix2pix import PatchJudge
+from .pix2pix import PatchDiscriminator
 from .relativistic_gan import RelativisticGAN
 
 
@@ -89,7 +89,7 @@ class ESRGAN(RelativisticGAN):
         return Turn(real, labels, self.generator(labels), codes)
 
     def generator_loss(self, turn: Turn) -> metaop.Tensor:
-        missed = (turn.false - turn.real).abs().mean()
+        missed = (turn.fake - turn.real).abs().mean()
         return missed + self.weight * super().generator_loss(turn)
 
 
@@ -114,7 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> float:
     faces = draw_faces(random.uniform(size=(1100, 9)), random).clip(-1, 1)
     small = smaller(faces)
     network = RRDBNet(1, options.width, options.blocks, options.growth)
-    players = ESRGAN(network, PatchJudge(1, options.width, 2), latent=0)
+    players = ESRGAN(network, PatchDiscriminator(1, options.width, 2), latent=0)
     new = small[1000:]
     plain = new.repeat(4, 2).repeat(4, 3)
 

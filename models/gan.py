@@ -1,8 +1,8 @@
-"""GAN: one network draws, the other judges, and each learns from the other.
+"""GAN: a generator draws, a discriminator tells drawn from real, and each learns from the other.
 
 After I. Goodfellow and others, "Generative adversarial networks", 2014. Both are fully connected.
 The generator wants its images to be called real, which has a greater gradient at first than that
-they are not called false.
+they are not called fake.
 
     python -m models.gan --steps 400 --out runs/gan.png
 """
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import metaop
 from metaop import nn
 
-from .adversarial import Adversaries, Turn, drawing_options, judged, learn_to_draw
+from .adversarial import Adversaries, Turn, adversarial_loss, drawing_options, learn_to_draw
 
 
 class Generator(nn.Module):
@@ -61,17 +61,19 @@ class Discriminator(nn.Module):
 
 
 class GAN(Adversaries):
-    """The judge tells what is real; the generator wants its images to be called so."""
+    """The discriminator tells what is real; the generator wants its images to be called so."""
 
-    def judge_loss(self, turn: Turn) -> metaop.Tensor:
-        return judged(self.judge(turn.real), True) + judged(self.judge(turn.false), False)
+    def discriminator_loss(self, turn: Turn) -> metaop.Tensor:
+        return adversarial_loss(self.discriminator(turn.real), True) + adversarial_loss(
+            self.discriminator(turn.fake), False
+        )
 
     def generator_loss(self, turn: Turn) -> metaop.Tensor:
-        return judged(self.judge(turn.false), True)
+        return adversarial_loss(self.discriminator(turn.fake), True)
 
 
 def main(arguments: Sequence[str] | None = None) -> list[float]:
-    """Learns to draw digits of 8 × 8 pixels; returns the losses of the judge."""
+    """Learns to draw digits of 8 × 8 pixels; returns the losses of the discriminator."""
     options = drawing_options(__doc__, arguments, steps=400, lr=5e-4, latent=16, width=64)
     generator = Generator(options.latent, options.width, 8)
     players = GAN(generator, Discriminator(options.width, 8), options.latent)

@@ -2,7 +2,7 @@
 
 After X. Chen and others, "InfoGAN: interpretable representation learning by information maximizing
 generative adversarial nets", 2016. Beside noise the generator reads a kind and a few numbers, and
-the judge has to recover both from the image, so that they come to mean something.
+the discriminator has to recover both from the image, so that they come to mean something.
 
     python -m models.infogan --steps 150 --out runs/infogan.png
 """
@@ -16,7 +16,7 @@ from metaop import nn
 from metaop.nn import functional as F
 
 from .acgan import Classifier
-from .adversarial import Adversaries, Turn, drawing_options, judged, learn_to_draw
+from .adversarial import Adversaries, Turn, adversarial_loss, drawing_options, learn_to_draw
 from .cgan import marks
 from .dcgan import Generator
 
@@ -37,16 +37,21 @@ class CodedGenerator(nn.Module):
 class InfoGAN(Adversaries):
     """What is real is told as in a GAN; both players want the code to be recovered.
 
-    The judge gives logits (batch,) and, behind each other, those of the kinds and the means of the
-    numbers (batch, kinds + numbers). `weight` is that of the numbers.
+    The discriminator gives logits (batch,), and the logits of the kinds followed by the means of
+    the numbers (batch, kinds + numbers). `weight` is that of the numbers.
     """
 
     weight = 0.1
 
     def __init__(
-        self, generator: nn.Module, judge: nn.Module, latent: int, kinds: int = 10, numbers: int = 2
+        self,
+        generator: nn.Module,
+        discriminator: nn.Module,
+        latent: int,
+        kinds: int = 10,
+        numbers: int = 2,
     ) -> None:
-        super().__init__(CodedGenerator(generator, kinds), judge, latent)
+        super().__init__(CodedGenerator(generator, kinds), discriminator, latent)
         self.kinds, self.numbers = kinds, numbers
 
     def codes(self, count: int) -> tuple[metaop.Tensor, ...]:
@@ -59,18 +64,20 @@ class InfoGAN(Adversaries):
         missed = F.mse_loss(found[:, self.kinds :], numbers)
         return F.cross_entropy(found[:, : self.kinds], kinds) + self.weight * missed
 
-    def judge_loss(self, turn: Turn) -> metaop.Tensor:
-        real, _ = self.judge(turn.real)
-        false, found = self.judge(turn.false)
-        return judged(real, True) + judged(false, False) + self.unknown(found, turn)
+    def discriminator_loss(self, turn: Turn) -> metaop.Tensor:
+        real, _ = self.discriminator(turn.real)
+        fake, found = self.discriminator(turn.fake)
+        return (
+            adversarial_loss(real, True) + adversarial_loss(fake, False) + self.unknown(found, turn)
+        )
 
     def generator_loss(self, turn: Turn) -> metaop.Tensor:
-        false, found = self.judge(turn.false)
-        return judged(false, True) + self.unknown(found, turn)
+        fake, found = self.discriminator(turn.fake)
+        return adversarial_loss(fake, True) + self.unknown(found, turn)
 
 
 def main(arguments: Sequence[str] | None = None) -> list[float]:
-    """Learns to draw digits of 16 × 16 pixels; returns the losses of the judge."""
+    """Learns to draw digits of 16 × 16 pixels; returns the losses of the discriminator."""
     options = drawing_options(__doc__, arguments)
     generator = Generator(options.latent + 12, options.width, 1, 16)
     players = InfoGAN(generator, Classifier(options.width, 1, 16, 12), options.latent)

@@ -1,7 +1,7 @@
-"""LSGAN: a GAN whose judge gives numbers, 1 for real images and 0 for drawn ones.
+"""LSGAN: a GAN whose discriminator gives numbers, 1 for real images and 0 for drawn ones.
 
 After X. Mao and others, "Least squares generative adversarial networks", 2016. Drawn images that
-are far from 1 have a gradient even where the judge is sure.
+are far from 1 have a gradient even where the discriminator is sure.
 
     python -m models.lsgan --steps 150 --out runs/lsgan.png
 """
@@ -19,16 +19,16 @@ from .dcgan import Discriminator, Generator
 class LSGAN(Adversaries):
     """Squares of the distances from 1 and 0."""
 
-    def judge_loss(self, turn: Turn) -> metaop.Tensor:
-        real, false = self.judge(turn.real), self.judge(turn.false)
-        return ((real - 1) ** 2).mean() / 2 + (false**2).mean() / 2
+    def discriminator_loss(self, turn: Turn) -> metaop.Tensor:
+        real, fake = self.discriminator(turn.real), self.discriminator(turn.fake)
+        return ((real - 1) ** 2).mean() / 2 + (fake**2).mean() / 2
 
     def generator_loss(self, turn: Turn) -> metaop.Tensor:
-        return ((self.judge(turn.false) - 1) ** 2).mean() / 2
+        return ((self.discriminator(turn.fake) - 1) ** 2).mean() / 2
 
 
 def main(arguments: Sequence[str] | None = None) -> list[float]:
-    """Learns to draw digits of 16 × 16 pixels; returns the losses of the judge."""
+    """Learns to draw digits of 16 × 16 pixels; returns the losses of the discriminator."""
     options = drawing_options(__doc__, arguments)
     generator = Generator(options.latent, options.width, 1, 16)
     players = LSGAN(generator, Discriminator(options.width, 1, 16), options.latent)

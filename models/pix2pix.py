@@ -1,4 +1,4 @@
-"""Pix2pix: translates images by examples, judged in patches.
+"""Pix2pix: translates images by examples, which a discriminator sees in patches.
 
 After P. Isola, J.-Y. Zhu, T. Zhou, A. Efros, "Image-to-image translation with conditional
 adversarial networks", 2016. Names of parameters are those of the authors' program. The
@@ -17,7 +17,7 @@ import numpy as np
 import metaop
 from metaop import nn
 
-from .adversarial import Turn, drawing_options, judged, learn_in_turn
+from .adversarial import Turn, adversarial_loss, drawing_options, learn_in_turn
 from .dcgan import initialise
 from .demonstration import digit_images
 from .gan import GAN
@@ -72,7 +72,7 @@ class UnetGenerator(nn.Module):
         return self.model(images)
 
 
-class PatchJudge(nn.Module):
+class PatchDiscriminator(nn.Module):
     """Images (batch, inputs, height, width) to logits (batch, 1, …) of overlapping patches.
 
     `norm` is BatchNorm2d as in pix2pix, or InstanceNorm2d as in CycleGAN; `layers` halve the image.
@@ -102,7 +102,7 @@ class PatchJudge(nn.Module):
 class Pix2Pix(GAN):
     """Reads real images and, in the place of labels, what they are to be made of.
 
-    The judge sees both; the generator also wants to come near to the real image, by `weight`.
+    The discriminator sees both; the generator is also drawn to the real image, by `weight`.
     """
 
     weight = 100.0
@@ -111,15 +111,15 @@ class Pix2Pix(GAN):
         return Turn(real, labels, self.generator(labels), codes)
 
     def seen(self, turn: Turn, images: metaop.Tensor) -> metaop.Tensor:
-        return self.judge(metaop.cat((turn.labels, images), 1))
+        return self.discriminator(metaop.cat((turn.labels, images), 1))
 
-    def judge_loss(self, turn: Turn) -> metaop.Tensor:
-        right, false = (self.seen(turn, images) for images in (turn.real, turn.false))
-        return (judged(right, True) + judged(false, False)) / 2
+    def discriminator_loss(self, turn: Turn) -> metaop.Tensor:
+        right, fake = (self.seen(turn, images) for images in (turn.real, turn.fake))
+        return (adversarial_loss(right, True) + adversarial_loss(fake, False)) / 2
 
     def generator_loss(self, turn: Turn) -> metaop.Tensor:
-        missed = (turn.false - turn.real).abs().mean()
-        return judged(self.seen(turn, turn.false), True) + self.weight * missed
+        missed = (turn.fake - turn.real).abs().mean()
+        return adversarial_loss(self.seen(turn, turn.fake), True) + self.weight * missed
 
 
 def outlines(images: np.ndarray) -> np.ndarray:
@@ -138,7 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> list[float]:
     digits, _ = digit_images(16, 1)
     drawn = outlines(digits)
     players = Pix2Pix(
-        UnetGenerator(1, 1, 4, options.width), PatchJudge(2, options.width, 2), latent=0
+        UnetGenerator(1, 1, 4, options.width), PatchDiscriminator(2, options.width, 2), latent=0
     )
 
     def show() -> metaop.Tensor:

@@ -18,7 +18,7 @@ from metaop import nn
 from metaop.nn import functional as F
 
 from .acgan import Classifier
-from .adversarial import Turn, drawing_options, judged, learn_in_turn
+from .adversarial import Turn, adversarial_loss, drawing_options, learn_in_turn
 from .cyclegan import Generator
 from .dcgan import Discriminator
 from .demonstration import digit_images
@@ -67,13 +67,17 @@ class PixelDA(GAN):
         return Turn(real, labels, self.generator(plain, *codes), (plain,))
 
     def generator_loss(self, turn: Turn) -> metaop.Tensor:
-        drawn, plain = (self.generator.named(images) for images in (turn.false, *turn.codes))
+        drawn, plain = (self.generator.named(images) for images in (turn.fake, *turn.codes))
         named = F.cross_entropy(drawn, turn.labels) + F.cross_entropy(plain, turn.labels)
         bright = (turn.codes[0] > 0).to(plain.dtype)
-        change = bright * (turn.false - turn.codes[0])
+        change = bright * (turn.fake - turn.codes[0])
         share = bright.mean((1, 2, 3))
         alike = (change**2).mean((1, 2, 3)) / share - (change.mean((1, 2, 3)) / share) ** 2
-        return judged(self.judge(turn.false), True) + named + self.content * alike.mean()
+        return (
+            adversarial_loss(self.discriminator(turn.fake), True)
+            + named
+            + self.content * alike.mean()
+        )
 
 
 def strange(images: np.ndarray, random: np.random.Generator) -> np.ndarray:

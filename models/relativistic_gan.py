@@ -1,4 +1,4 @@
-"""Relativistic GAN: the judge says whether an image is more real than those of the other kind.
+"""Relativistic GAN: the discriminator says whether an image is more real than the other kind.
 
 After A. Jolicoeur-Martineau, "The relativistic discriminator: a key element missing from standard
 GAN", 2018. So drawn images become real at the expense of real ones.
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import metaop
 
-from .adversarial import Adversaries, Turn, drawing_options, judged, learn_to_draw
+from .adversarial import Adversaries, Turn, adversarial_loss, drawing_options, learn_to_draw
 from .dcgan import Discriminator, Generator
 
 
@@ -21,10 +21,12 @@ class RelativisticGAN(Adversaries):
 
     def compared(self, turn: Turn, real: bool) -> metaop.Tensor:
         """The loss of one who wants that real images are the more real ones, or the less."""
-        right, false = self.judge(turn.real), self.judge(turn.false)
-        return judged(right - false.mean(), real) + judged(false - right.mean(), not real)
+        right, fake = self.discriminator(turn.real), self.discriminator(turn.fake)
+        return adversarial_loss(right - fake.mean(), real) + adversarial_loss(
+            fake - right.mean(), not real
+        )
 
-    def judge_loss(self, turn: Turn) -> metaop.Tensor:
+    def discriminator_loss(self, turn: Turn) -> metaop.Tensor:
         return self.compared(turn, True)
 
     def generator_loss(self, turn: Turn) -> metaop.Tensor:
@@ -32,7 +34,7 @@ class RelativisticGAN(Adversaries):
 
 
 def main(arguments: Sequence[str] | None = None) -> list[float]:
-    """Learns to draw digits of 16 × 16 pixels; returns the losses of the judge."""
+    """Learns to draw digits of 16 × 16 pixels; returns the losses of the discriminator."""
     options = drawing_options(__doc__, arguments)
     generator = Generator(options.latent, options.width, 1, 16)
     players = RelativisticGAN(generator, Discriminator(options.width, 1, 16), options.latent)

@@ -1,4 +1,4 @@
-"""SGAN: a GAN whose judge names what it sees, and has one more name for what is drawn.
+"""SGAN: a GAN whose discriminator names what it sees, and has one more name for what is drawn.
 
 After A. Odena, "Semi-supervised learning with generative adversarial networks", 2016.
 
@@ -20,29 +20,28 @@ from .dcgan import Generator
 class SGAN(Adversaries):
     """One softmax over the classes and "drawn"; the generator wants its images to be of a class.
 
-    Labels are read of a share `known` of each batch; of all the judge shall say that they are of
-    some class.
+    Labels are read for a share `known` of each batch; every real image should be of some class.
     """
 
     known = 0.25
 
     def names(self, images: metaop.Tensor) -> metaop.Tensor:
         """Logarithms of the probabilities (batch, 1 + classes), "drawn" first."""
-        drawn, classes = self.judge(images)
+        drawn, classes = self.discriminator(images)
         return metaop.cat((drawn.unsqueeze(1), classes), 1).log_softmax(1)
 
-    def judge_loss(self, turn: Turn) -> metaop.Tensor:
-        real, false = self.names(turn.real), self.names(turn.false)
+    def discriminator_loss(self, turn: Turn) -> metaop.Tensor:
+        real, fake = self.names(turn.real), self.names(turn.fake)
         count = max(1, int(self.known * len(turn.real)))
         named = F.nll_loss(real[:count], turn.labels[:count] + 1)
-        return named - real[:, 1:].logsumexp(1).mean() - false[:, 0].mean()
+        return named - real[:, 1:].logsumexp(1).mean() - fake[:, 0].mean()
 
     def generator_loss(self, turn: Turn) -> metaop.Tensor:
-        return -self.names(turn.false)[:, 1:].logsumexp(1).mean()
+        return -self.names(turn.fake)[:, 1:].logsumexp(1).mean()
 
 
 def main(arguments: Sequence[str] | None = None) -> list[float]:
-    """Learns to draw and to name digits of 16 × 16 pixels; returns the losses of the judge."""
+    """Learns to draw and to name digits of 16 × 16 pixels; returns the discriminator's losses."""
     options = drawing_options(__doc__, arguments)
     generator = Generator(options.latent, options.width, 1, 16)
     players = SGAN(generator, Classifier(options.width, 1, 16, 10), options.latent)

@@ -1,7 +1,7 @@
-"""Softmax GAN: the judge spreads the probability 1 over all images of a batch.
+"""Softmax GAN: the discriminator spreads the probability 1 over all images of a batch.
 
-After M. Lin, "Softmax GAN", 2017. The judge wants it on the real images, each the same share; the
-generator wants the same share on all images, real and drawn.
+After M. Lin, "Softmax GAN", 2017. The discriminator wants it on the real images, each
+with the same share; the generator wants the same share on all images, real and drawn.
 
     python -m models.softmax_gan --steps 400 --out runs/softmax_gan.png
 """
@@ -21,9 +21,11 @@ class SoftmaxGAN(Adversaries):
 
     def shares(self, turn: Turn) -> metaop.Tensor:
         """The logarithms of the shares (real + drawn,) of the images."""
-        return metaop.cat((self.judge(turn.real), self.judge(turn.false))).log_softmax(0)
+        return metaop.cat(
+            (self.discriminator(turn.real), self.discriminator(turn.fake))
+        ).log_softmax(0)
 
-    def judge_loss(self, turn: Turn) -> metaop.Tensor:
+    def discriminator_loss(self, turn: Turn) -> metaop.Tensor:
         return -self.shares(turn)[: len(turn.real)].mean()
 
     def generator_loss(self, turn: Turn) -> metaop.Tensor:
@@ -31,7 +33,7 @@ class SoftmaxGAN(Adversaries):
 
 
 def main(arguments: Sequence[str] | None = None) -> list[float]:
-    """Learns to draw digits of 8 × 8 pixels; returns the losses of the judge."""
+    """Learns to draw digits of 8 × 8 pixels; returns the losses of the discriminator."""
     options = drawing_options(__doc__, arguments, steps=400, lr=5e-4, latent=16, width=64)
     generator = Generator(options.latent, options.width, 8)
     players = SoftmaxGAN(generator, Discriminator(options.width, 8), options.latent)

@@ -38,7 +38,7 @@ class Translator(nn.Module):
 
 
 class StarGAN(Adversaries):
-    """The judge is a critic with a slope of one, and names the kind of an image.
+    """The discriminator is a critic with a slope of one, and names the kind of an image.
 
     The translator wants its images to be real, of the wanted kind, and to be turned back to what
     they were, by `back`.
@@ -51,21 +51,21 @@ class StarGAN(Adversaries):
         (kinds,) = codes or (metaop.randint(0, self.generator.kinds, (len(real),)),)
         return Turn(real, labels, self.generator(real, kinds), (kinds,))
 
-    def judge_loss(self, turn: Turn, mixing: metaop.Tensor | None = None) -> metaop.Tensor:
+    def discriminator_loss(self, turn: Turn, mixing: metaop.Tensor | None = None) -> metaop.Tensor:
         if mixing is None:
             mixing = metaop.rand(len(turn.real), 1, 1, 1)
-        between = mixing * turn.real + (1 - mixing) * turn.false
-        real, named = self.judge(turn.real)
-        false, _ = self.judge(turn.false)
-        steep = slope_penalty(lambda images: self.judge(images)[0], between)
+        between = mixing * turn.real + (1 - mixing) * turn.fake
+        real, named = self.discriminator(turn.real)
+        fake, _ = self.discriminator(turn.fake)
+        steep = slope_penalty(lambda images: self.discriminator(images)[0], between)
         return (
-            false.mean() - real.mean() + self.penalty * steep + F.cross_entropy(named, turn.labels)
+            fake.mean() - real.mean() + self.penalty * steep + F.cross_entropy(named, turn.labels)
         )
 
     def generator_loss(self, turn: Turn) -> metaop.Tensor:
-        false, named = self.judge(turn.false)
-        missed = (self.generator(turn.false, turn.labels) - turn.real).abs().mean()
-        return F.cross_entropy(named, turn.codes[0]) - false.mean() + self.back * missed
+        fake, named = self.discriminator(turn.fake)
+        missed = (self.generator(turn.fake, turn.labels) - turn.real).abs().mean()
+        return F.cross_entropy(named, turn.codes[0]) - fake.mean() + self.back * missed
 
 
 def coloured(images: np.ndarray, kinds: np.ndarray) -> np.ndarray:
@@ -85,8 +85,8 @@ def main(arguments: Sequence[str] | None = None) -> list[float]:
     digits, _ = digit_images(16, 1)
     kinds = np.random.default_rng(options.seed).integers(0, 3, len(digits))
     images = coloured(digits, kinds)
-    judge = Classifier(options.width, 3, 16, 3, batch_norm=False)
-    players = StarGAN(Translator(3, 3, options.width, options.blocks), judge, latent=0)
+    discriminator = Classifier(options.width, 3, 16, 3, batch_norm=False)
+    players = StarGAN(Translator(3, 3, options.width, options.blocks), discriminator, latent=0)
 
     def show() -> metaop.Tensor:
         read = metaop.from_numpy(images[:8])

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 import metaop
 from metaop import nn
 
-from .adversarial import Pair, Turn, drawing_options, exchanged, judged, learn_in_turn
+from .adversarial import Pair, Turn, adversarial_loss, drawing_options, exchanged, learn_in_turn
 from .cyclegan import Generator, ResidualBlock
 from .demonstration import digit_images
 from .gan import GAN
-from .pix2pix import PatchJudge
+from .pix2pix import PatchDiscriminator
 
 
 class SharedTranslator(nn.Module):
@@ -60,11 +60,15 @@ class UNIT(GAN):
 
     def generator_loss(self, turn: Turn) -> metaop.Tensor:
         read, means, again, noise = turn.codes
-        others = self.generator.encode(turn.false)
+        others = self.generator.encode(turn.fake)
         back = self.generator.decode(exchanged(others + noise))
         near = (again - read).abs().mean() + (back - read).abs().mean()
         plain = (means**2).mean() + (others**2).mean()
-        return judged(self.judge(turn.false), True) + self.near * near + self.plain * plain
+        return (
+            adversarial_loss(self.discriminator(turn.fake), True)
+            + self.near * near
+            + self.plain * plain
+        )
 
 
 def main(arguments: Sequence[str] | None = None) -> list[float]:
@@ -75,8 +79,8 @@ def main(arguments: Sequence[str] | None = None) -> list[float]:
     options = drawing_options(__doc__, arguments, steps=60, batch_size=8, width=8)
     images, _ = digit_images(16, 1)
     arrays = images[:900], -images[-900:]
-    judges = [PatchJudge(1, options.width, 2) for _ in range(2)]
-    players = UNIT(SharedTranslator(1, options.width), Pair(*judges), latent=0)
+    discriminators = [PatchDiscriminator(1, options.width, 2) for _ in range(2)]
+    players = UNIT(SharedTranslator(1, options.width), Pair(*discriminators), latent=0)
 
     def show() -> metaop.Tensor:
         read = metaop.from_numpy(images[:8])

@@ -22,13 +22,13 @@ class Wasserstein(Adversaries):
 
     def distance(self, turn: Turn) -> metaop.Tensor:
         """How much larger the values of real images are than those of drawn ones."""
-        return self.judge(turn.real).mean() - self.judge(turn.false).mean()
+        return self.discriminator(turn.real).mean() - self.discriminator(turn.fake).mean()
 
-    def judge_loss(self, turn: Turn) -> metaop.Tensor:
+    def discriminator_loss(self, turn: Turn) -> metaop.Tensor:
         return -self.distance(turn)
 
     def generator_loss(self, turn: Turn) -> metaop.Tensor:
-        return -self.judge(turn.false).mean()
+        return -self.discriminator(turn.fake).mean()
 
 
 class WGAN(Wasserstein):
@@ -36,14 +36,14 @@ class WGAN(Wasserstein):
 
     limit = 0.05
 
-    def after_judge(self) -> None:
+    def after_discriminator_step(self) -> None:
         with metaop.no_grad():
-            for parameter in self.judge.parameters():
+            for parameter in self.discriminator.parameters():
                 parameter.clamp_(-self.limit, self.limit)
 
 
 def main(arguments: Sequence[str] | None = None) -> list[float]:
-    """Learns to draw digits of 16 × 16 pixels; returns the losses of the judge."""
+    """Learns to draw digits of 16 × 16 pixels; returns the losses of the discriminator."""
     options = drawing_options(__doc__, arguments, steps=200, critic_steps=3)
     generator = Generator(options.latent, options.width, 1, 16)
     critic = Discriminator(options.width, 1, 16, batch_norm=False)

@@ -25,16 +25,16 @@ class WGANDIV(Wasserstein):
 
     penalty, power = 2.0, 6.0
 
-    def judge_loss(self, turn: Turn, mixing: metaop.Tensor | None = None) -> metaop.Tensor:
+    def discriminator_loss(self, turn: Turn, mixing: metaop.Tensor | None = None) -> metaop.Tensor:
         if mixing is None:
             mixing = metaop.rand(len(turn.real), 1, 1, 1)
-        between = mixing * turn.real + (1 - mixing) * turn.false
-        cost = (slopes(self.judge, between) ** self.power).mean()
+        between = mixing * turn.real + (1 - mixing) * turn.fake
+        cost = (slopes(self.discriminator, between) ** self.power).mean()
         return self.penalty * cost - self.distance(turn)
 
 
 def main(arguments: Sequence[str] | None = None) -> list[float]:
-    """Learns to draw digits of 16 × 16 pixels; returns the losses of the judge."""
+    """Learns to draw digits of 16 × 16 pixels; returns the losses of the discriminator."""
     options = drawing_options(__doc__, arguments, steps=200, critic_steps=3)
     generator = Generator(options.latent, options.width, 1, 16)
     critic = Discriminator(options.width, 1, 16, batch_norm=False)

@@ -18,7 +18,7 @@ from .wgan import Wasserstein
 
 
 class WGAN(Wasserstein):
-    """The judge makes the distance between the means of its values great, with a slope of one.
+    """The critic makes the distance between the means of its values great, with a slope of one.
 
     The slope is that between real and drawn images; `mixing` (batch, 1, 1, 1) in [0, 1] chooses the
     points.
@@ -26,15 +26,15 @@ class WGAN(Wasserstein):
 
     penalty = 10.0
 
-    def judge_loss(self, turn: Turn, mixing: metaop.Tensor | None = None) -> metaop.Tensor:
+    def discriminator_loss(self, turn: Turn, mixing: metaop.Tensor | None = None) -> metaop.Tensor:
         if mixing is None:
             mixing = metaop.rand(len(turn.real), 1, 1, 1)
-        between = mixing * turn.real + (1 - mixing) * turn.false
-        return self.penalty * slope_penalty(self.judge, between) - self.distance(turn)
+        between = mixing * turn.real + (1 - mixing) * turn.fake
+        return self.penalty * slope_penalty(self.discriminator, between) - self.distance(turn)
 
 
 def main(arguments: Sequence[str] | None = None) -> list[float]:
-    """Learns to draw digits of 16 × 16 pixels; returns the losses of the judge."""
+    """Learns to draw digits of 16 × 16 pixels; returns the losses of the discriminator."""
     options = drawing_options(__doc__, arguments, steps=200, critic_steps=3)
     generator = Generator(options.latent, options.width, 1, 16)
     # Batch normalisation would make the slope at one image depend on the others.

@@ -132,7 +132,9 @@ class Adversaries(L.LightningModule):
         super().__init__()
         self.automatic_optimization = False
         self.generator = filled(nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 8)))
-        self.judge = filled(nn.Sequential(nn.Linear(8, 16), nn.LeakyReLU(), nn.Linear(16, 1)), 2)
+        self.discriminator = filled(
+            nn.Sequential(nn.Linear(8, 16), nn.LeakyReLU(), nn.Linear(16, 1)), 2
+        )
         self.losses = []
 
     def training_step(self, batch, batch_idx):
@@ -140,25 +142,28 @@ class Adversaries(L.LightningModule):
         one, two = self.optimizers()
         ones, zeros = torch.ones(len(real), 1), torch.zeros(len(real), 1)
         self.toggle_optimizer(one)
-        loss = F.binary_cross_entropy_with_logits(self.judge(self.generator(noise)), ones)
+        loss = F.binary_cross_entropy_with_logits(self.discriminator(self.generator(noise)), ones)
         one.zero_grad()
         self.manual_backward(loss)
         one.step()
         self.untoggle_optimizer(one)
         self.toggle_optimizer(two)
-        made = self.judge(self.generator(noise).detach())
-        against = F.binary_cross_entropy_with_logits(self.judge(real), ones)
+        made = self.discriminator(self.generator(noise).detach())
+        against = F.binary_cross_entropy_with_logits(self.discriminator(real), ones)
         against = (against + F.binary_cross_entropy_with_logits(made, zeros)) / 2
         two.zero_grad()
         self.manual_backward(against)
         two.step()
         self.untoggle_optimizer(two)
-        self.log_dict({"generator": loss, "judge": against}, prog_bar=True)
+        self.log_dict({"generator": loss, "discriminator": against}, prog_bar=True)
         self.losses += [loss.item(), against.item()]
 
     def configure_optimizers(self):
         one = torch.optim.Adam(self.generator.parameters(), lr=2e-3, betas=(0.5, 0.999))
-        return [one, torch.optim.Adam(self.judge.parameters(), lr=2e-3, betas=(0.5, 0.999))], []
+        return [
+            one,
+            torch.optim.Adam(self.discriminator.parameters(), lr=2e-3, betas=(0.5, 0.999)),
+        ], []
 
 
 def adversaries_by_manual_optimization():

@@ -37,7 +37,7 @@ def test_trainings_are_measured_apart() -> None:
     assert found["sgc"]["parameters"] == 34 * 2 + 2 and found["sgc"]["steps"] > zoo.WARM_UP
     assert found["sgc"]["reached"].startswith("accuracy") and found["sgc"]["seconds"] > 0
     # Steps of both players, and no parameter of the first network.
-    assert "judge" in found["bgan"]["reached"] and found["bgan"]["parameters"] == 76_289
+    assert "discriminator" in found["bgan"]["reached"] and found["bgan"]["parameters"] == 76_289
 
 
 def test_steps_of_other_loops_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:

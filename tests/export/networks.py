@@ -127,7 +127,7 @@ FURTHER = {
         ),
     ),
     "fcn": Case(fcn, (images(2, 3, 16, 20),), BATCH, {"batch": 1}),
-    "dcgan_judge": of_images(16, network("dcgan", "Discriminator", 4, 2, 16), 2),
+    "dcgan_discriminator": of_images(16, network("dcgan", "Discriminator", 4, 2, 16), 2),
     "cyclegan": Case(
         network("cyclegan", "Generator", 3, 4, 1),
         (images(2, 3, 8, 12),),

@@ -66,8 +66,8 @@ def convolutional(kind: str, **options: bool) -> Players:
     """Players of `kind` that are those of DCGAN."""
 
     def build(module: Any) -> Any:
-        judge = module.Discriminator(4, 1, 8, **options)
-        return getattr(module, kind)(module.Generator(6, 4, 1, 8), judge, 6)
+        discriminator = module.Discriminator(4, 1, 8, **options)
+        return getattr(module, kind)(module.Generator(6, 4, 1, 8), discriminator, 6)
 
     return build
 
@@ -84,8 +84,8 @@ def recognising(kind: str, further: int, classes: int | None = None) -> Players:
 
 def repeating(kind: str) -> Players:
     def build(module: Any) -> Any:
-        judge = module.Autoencoder(4, 1, 8, 5)
-        return getattr(module, kind)(module.Generator(6, 4, 1, 8), judge, 6)
+        discriminator = module.Autoencoder(4, 1, 8, 5)
+        return getattr(module, kind)(module.Generator(6, 4, 1, 8), discriminator, 6)
 
     return build
 
@@ -113,7 +113,11 @@ ADVERSARIES: list[tuple[str, Players, tuple[np.ndarray, ...]]] = [
     ("relativistic_gan", convolutional("RelativisticGAN"), (NOISE,)),
     ("bgan", dense("BGAN"), (NOISE,)),
     ("aae", lambda m: m.AAE(m.Coder(6, 4, 8), m.Examiner(6, 4), 6), (NOISE,)),
-    ("cogan", lambda m: m.CoGAN(m.CoupledGenerator(6, 4, 8), m.CoupledJudge(4, 8), 6), (NOISE,)),
+    (
+        "cogan",
+        lambda m: m.CoGAN(m.CoupledGenerator(6, 4, 8), m.CoupledDiscriminator(4, 8), 6),
+        (NOISE,),
+    ),
     ("clustergan", clustering, (NOISE, KINDS)),
 ]
 
@@ -121,8 +125,8 @@ ADVERSARIES: list[tuple[str, Players, tuple[np.ndarray, ...]]] = [
 def both_losses(library: Any, players: Any, real: Any, labels: Any, *codes: Any) -> Any:
     """What the generator draws, and the sum of the losses of both players."""
     turn = players.turn(real, labels, *codes)
-    judge_loss = players.judge_loss(turn._replace(false=turn.false.detach()))
-    return turn.false, judge_loss + players.generator_loss(turn)
+    discriminator_loss = players.discriminator_loss(turn._replace(fake=turn.fake.detach()))
+    return turn.fake, discriminator_loss + players.generator_loss(turn)
 
 
 @pytest.mark.parametrize(("name", "players", "codes"), ADVERSARIES)
@@ -140,19 +144,23 @@ SMALL = random.uniform(-1, 1, (2, 1, 8, 8))
 
 def cyclic(module: Any) -> Any:
     generators = [module.Generator(1, 2, 1) for _ in range(2)]
-    judges = [module.PatchJudge(1, 2, 1, module.nn.InstanceNorm2d) for _ in range(2)]
-    return module.CycleGAN(module.Pair(*generators), module.Pair(*judges), 0)
+    discriminators = [
+        module.PatchDiscriminator(1, 2, 1, module.nn.InstanceNorm2d) for _ in range(2)
+    ]
+    return module.CycleGAN(module.Pair(*generators), module.Pair(*discriminators), 0)
 
 
 def united(module: Any) -> Any:
-    judges = module.Pair(module.PatchJudge(1, 2, 1), module.PatchJudge(1, 2, 1))
-    return module.UNIT(module.SharedTranslator(1, 2), judges, 0)
+    discriminators = module.Pair(
+        module.PatchDiscriminator(1, 2, 1), module.PatchDiscriminator(1, 2, 1)
+    )
+    return module.UNIT(module.SharedTranslator(1, 2), discriminators, 0)
 
 
 TRANSLATORS: list[tuple[str, Players, tuple[np.ndarray, ...]]] = [
     (
         "pix2pix",
-        lambda m: m.Pix2Pix(m.UnetGenerator(1, 1, 3, 2), m.PatchJudge(2, 2, 2), 0),
+        lambda m: m.Pix2Pix(m.UnetGenerator(1, 1, 3, 2), m.PatchDiscriminator(2, 2, 2), 0),
         (IMAGES, OTHERS),
     ),
     ("cyclegan", cyclic, (IMAGES, OTHERS)),
@@ -164,7 +172,7 @@ TRANSLATORS: list[tuple[str, Players, tuple[np.ndarray, ...]]] = [
     ),
     (
         "bicyclegan",
-        lambda m: m.BicycleGAN(m.CodedTranslator(3, 2, 4), m.PatchJudge(1, 2, 2), 3),
+        lambda m: m.BicycleGAN(m.CodedTranslator(3, 2, 4), m.PatchDiscriminator(1, 2, 2), 3),
         (IMAGES, OTHERS, *random.standard_normal((2, 2, 3))),
     ),
     (
@@ -174,7 +182,7 @@ TRANSLATORS: list[tuple[str, Players, tuple[np.ndarray, ...]]] = [
     ),
     (
         "esrgan",
-        lambda m: m.ESRGAN(m.RRDBNet(1, 4, 1, 2), m.PatchJudge(1, 2, 1), 0),
+        lambda m: m.ESRGAN(m.RRDBNet(1, 4, 1, 2), m.PatchDiscriminator(1, 2, 1), 0),
         (IMAGES, SMALL[:, :, ::2, ::2].copy()),
     ),
 ]
@@ -190,9 +198,9 @@ def test_translators_have_the_losses_of_torch(
 def test_translators_have_the_sizes_of_the_authors_programs() -> None:
     """As printed by pix2pix and CycleGAN (54.414 M, 2.769 M, 2.765 M), and as of ESRGAN's file."""
     assert parameter_count(pix2pix.UnetGenerator()) == 54_413_955
-    assert parameter_count(pix2pix.PatchJudge(6)) == 2_768_705
-    judge = pix2pix.PatchJudge(3, norm=metaop.nn.InstanceNorm2d)
-    assert parameter_count(judge) == 2_764_737
+    assert parameter_count(pix2pix.PatchDiscriminator(6)) == 2_768_705
+    discriminator = pix2pix.PatchDiscriminator(3, norm=metaop.nn.InstanceNorm2d)
+    assert parameter_count(discriminator) == 2_764_737
     with metaop.device("meta"):
         network = esrgan.RRDBNet()
     assert parameter_count(network) == 16_697_987
@@ -201,13 +209,13 @@ def test_translators_have_the_sizes_of_the_authors_programs() -> None:
 
 def test_stargan_has_the_losses_of_torch() -> None:
     def build(module: Any) -> Any:
-        judge = module.Classifier(2, 1, 8, 3, batch_norm=False)
-        return module.StarGAN(module.Translator(3, 1, 2, 1), judge, 0)
+        discriminator = module.Classifier(2, 1, 8, 3, batch_norm=False)
+        return module.StarGAN(module.Translator(3, 1, 2, 1), discriminator, 0)
 
     def loss(library: Any, players: Any, mixing: Any, *inputs: Any) -> tuple[Any, Any]:
         turn = players.turn(*inputs)
-        cut = turn._replace(false=turn.false.detach())
-        return turn.false, players.judge_loss(cut, mixing) + players.generator_loss(turn)
+        cut = turn._replace(fake=turn.fake.detach())
+        return turn.fake, players.discriminator_loss(cut, mixing) + players.generator_loss(turn)
 
     kinds = random.integers(0, 3, (2, 2))
     mixing = random.uniform(size=(2, 1, 1, 1))
@@ -231,29 +239,29 @@ def test_pairs_and_exchanged_halves() -> None:
 
 def test_the_critic_of_wgan_stays_within_its_limit() -> None:
     players = convolutional("WGAN", batch_norm=False)(wgan)
-    for parameter in players.judge.parameters():
+    for parameter in players.discriminator.parameters():
         parameter.data.mul_(100)
-    players.after_judge()
-    sizes = [float(parameter.abs().max()) for parameter in players.judge.parameters()]
+    players.after_discriminator_step()
+    sizes = [float(parameter.abs().max()) for parameter in players.discriminator.parameters()]
     assert max(sizes) == pytest.approx(0.05) and float(players.generator.main[0].weight.max()) > 0
 
 
-def test_the_judge_of_sgan_reads_few_labels() -> None:
+def test_the_discriminator_of_sgan_reads_few_labels() -> None:
     """The losses of a softmax over "drawn" and ten classes, unrolled."""
     players = recognising("SGAN", 0, 10)(sgan).eval()
     real, labels = random.uniform(-1, 1, (4, 1, 8, 8)), random.integers(0, 10, 4)
     turn = players.turn(metaop.tensor(real).float(), metaop.tensor(labels))
     with metaop.no_grad():
         parts = []
-        for images in (turn.real, turn.false):
-            drawn, classes = (value.numpy() for value in players.judge(images))
+        for images in (turn.real, turn.fake):
+            drawn, classes = (value.numpy() for value in players.discriminator(images))
             logits = np.concatenate([drawn[:, None], classes], 1).astype(np.float64)
             parts.append(np.exp(logits) / np.exp(logits).sum(1, keepdims=True))
-        right, false = parts
+        right, fake = parts
         expected = -np.log(right[0, 1 + labels[0]]) - np.log(1 - right[:, 0]).mean()
-        expected -= np.log(false[:, 0]).mean()
-        assert players.judge_loss(turn).item() == pytest.approx(expected, rel=1e-5)
-        expected = -np.log(1 - false[:, 0]).mean()
+        expected -= np.log(fake[:, 0]).mean()
+        assert players.discriminator_loss(turn).item() == pytest.approx(expected, rel=1e-5)
+        expected = -np.log(1 - fake[:, 0]).mean()
         assert players.generator_loss(turn).item() == pytest.approx(expected, rel=1e-5)
 
 
@@ -263,7 +271,7 @@ def test_the_judge_of_sgan_reads_few_labels() -> None:
 def test_penalties_are_differentiated_twice(name: str, kind: str) -> None:
     def loss(library: Any, players: Any, points: Any, *inputs: Any) -> tuple[Any, Any]:
         turn = players.turn(*inputs)
-        return turn.false, players.judge_loss(turn, points)
+        return turn.fake, players.discriminator_loss(turn, points)
 
     def build(module: Any) -> Any:
         # Large weights make slopes that are far from 0.
@@ -277,14 +285,14 @@ def test_penalties_are_differentiated_twice(name: str, kind: str) -> None:
     compare(name, build, loss, points, real, labels, NOISE, tolerance=1e-6)
 
 
-def test_the_judge_of_softmax_gan_wants_equal_shares_of_real_images() -> None:
+def test_the_discriminator_of_softmax_gan_wants_equal_shares_of_real_images() -> None:
     """The losses of the paper: sums of energies and the logarithm of the partition function."""
     players = dense("SoftmaxGAN")(softmax_gan).eval()
-    real, false = (metaop.tensor(random.standard_normal((n, 1, 8, 8))).float() for n in (3, 3))
-    turn = adversarial.Turn(real, real, false, ())
+    real, fake = (metaop.tensor(random.standard_normal((n, 1, 8, 8))).float() for n in (3, 3))
+    turn = adversarial.Turn(real, real, fake, ())
     with metaop.no_grad():
-        energy = -players.judge(metaop.cat((real, false))).numpy().astype(np.float64)
-        found = players.judge_loss(turn).item(), players.generator_loss(turn).item()
+        energy = -players.discriminator(metaop.cat((real, fake))).numpy().astype(np.float64)
+        found = players.discriminator_loss(turn).item(), players.generator_loss(turn).item()
     partition = np.log(np.exp(-energy).sum())
     expected = energy[:3].mean() + partition, energy.mean() + partition
     np.testing.assert_allclose(found, expected, rtol=1e-5)
@@ -298,14 +306,14 @@ def test_images_that_are_alike_cost_the_generator_of_ebgan() -> None:
 
 def test_the_balance_of_began_follows_the_losses_within_its_bounds() -> None:
     players = repeating("BEGAN")(began)
-    players.judge.decoder[-1].weight.data.zero_()
-    players.judge.decoder[-1].bias.data.zero_()
+    players.discriminator.decoder[-1].weight.data.zero_()
+    players.discriminator.decoder[-1].bias.data.zero_()
     # All that is repeated is 0, so the losses are the means of the images.
     bright, dark = metaop.ones(2, 1, 8, 8), 0.1 * metaop.ones(2, 1, 8, 8)
-    first = players.judge_loss(adversarial.Turn(bright, bright, dark, ())).item()
+    first = players.discriminator_loss(adversarial.Turn(bright, bright, dark, ())).item()
     assert first == pytest.approx(1.0)
     assert players.balance.item() == pytest.approx(0.01 * (0.5 - 0.1))
-    second = players.judge_loss(adversarial.Turn(dark, dark, bright, ())).item()
+    second = players.discriminator_loss(adversarial.Turn(dark, dark, bright, ())).item()
     assert second == pytest.approx(0.1 - 0.004)
     assert players.balance.item() == 0.0
 
@@ -356,6 +364,6 @@ def test_drawing_goes_on_where_it_was_interrupted(tmp_path: Path) -> None:
     began.main([*words, str(tmp_path / "parts.pth"), "--steps", "2"])
     began.main([*words, str(tmp_path / "parts.pth"), "--steps", "5"])
     whole, parts = (metaop.load(tmp_path / f"{name}.pth") for name in ("whole", "parts"))
-    for name in ("judge", "generator"):
+    for name in ("discriminator", "generator"):
         assert len(whole["history"][name]) == 5
         np.testing.assert_allclose(whole["history"][name], parts["history"][name], rtol=1e-5)

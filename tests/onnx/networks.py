@@ -86,7 +86,11 @@ NETWORKS: dict[str, tuple[str, Build, Callable[[], tuple[Any, ...]]]] = {
     ),
     "cyclegan": ("cyclegan", lambda m: m.Generator(3, 4, 1), lambda: (images(16),)),
     "dcgan": ("dcgan", lambda m: m.Generator(6, 4, 2, 16), lambda: (metaop.randn(2, 6),)),
-    "judge_of_dcgan": ("dcgan", lambda m: m.Discriminator(4, 2, 16), lambda: (images(16, 2),)),
+    "discriminator_of_dcgan": (
+        "dcgan",
+        lambda m: m.Discriminator(4, 2, 16),
+        lambda: (images(16, 2),),
+    ),
     "deeplabv3": ("deeplabv3", small, lambda: (images(32),)),
     "densenet": (
         "densenet",
@@ -106,7 +110,7 @@ NETWORKS: dict[str, tuple[str, Build, Callable[[], tuple[Any, ...]]]] = {
     ),
     "fcn": ("fcn", small, lambda: (images(32),)),
     "gan": ("gan", lambda m: m.Generator(6, 8, 8), lambda: (metaop.randn(2, 6),)),
-    "judge_of_gan": ("gan", lambda m: m.Discriminator(8, 8), lambda: (images(8, 1),)),
+    "discriminator_of_gan": ("gan", lambda m: m.Discriminator(8, 8), lambda: (images(8, 1),)),
     "googlenet": ("googlenet", lambda m: m.GoogLeNet(10, dropout=0.0), lambda: (images(40),)),
     "gpt": ("gpt", lambda m: m.GPT(13, 8, 24, 2, 3), lambda: (tokens(13, 6),)),
     "gpt2": ("gpt2", lambda m: m.GPT2(13, 8, 24, 2, 3), lambda: (tokens(13, 6),)),
