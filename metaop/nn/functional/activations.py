@@ -180,7 +180,7 @@ def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
     From Howard et al., "Searching for MobileNetV3" (2019).
 
     >>> F.hardswish(metaop.tensor([-4.0, 1.0, 4.0]))
-    tensor([0.0000, 0.6667, 4.0000])
+    tensor([-0.0000, 0.6667, 4.0000])
     """
     return _activate(operators.hardswish, input, inplace)
 
