@@ -1,13 +1,14 @@
 """Schedules that no processor asks for: the compiler's thresholds, drawn anew for each program.
 
 Random programs are small, because there are many of them. What the compiler does with large ones
-it does with small ones too, once its thresholds are small. All that changes here decides how a
-value is computed, and never what it is.
+it does with small ones too, once its thresholds are small. Settings that cut programs at other
+places are drawn as well. All that changes here decides how a value is computed, never what it is.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
 from dataclasses import replace
 from typing import Any
 
@@ -115,11 +116,17 @@ OF_TILE = {
     "block_columns": (64,),
     "near_bytes": (0, 128, 4096),
 }
+# The same for settings that decide where a program is cut, and for which sizes it is made.
+OF_SETTINGS = {
+    "METAOP_PENDING_LIMIT": ("1", "3", "20", "100"),
+    "METAOP_PIECES": ("never", "first", "always"),
+    "METAOP_SIZES": ("exact",),
+}
 
 
 def draw(random: np.random.Generator) -> Changes:
     """Changes of thresholds by path; "tactics" is a seed of which tactics contractions take."""
-    tables = {**THRESHOLDS, "processor": OF_PROCESSOR, "tile": OF_TILE}
+    tables = {**THRESHOLDS, "processor": OF_PROCESSOR, "tile": OF_TILE, "setting": OF_SETTINGS}
     drawn: Changes = {}
     share = random.uniform(*_SHARES)
     for module, table in tables.items():
@@ -147,6 +154,9 @@ class Thresholds:
         """Sets the changed thresholds, all others as they were, and forgets programs."""
         for (module, name), usual in self._usual.items():
             setattr(_module(module), name, changes.get(f"{module}.{name}", usual))
+        for name in OF_SETTINGS:
+            os.environ.pop(name, None)
+        os.environ.update(_under("setting", changes))
         of_processor, of_tile = _under("processor", changes), _under("tile", changes)
         picks = np.random.default_rng(changes["tactics"]) if "tactics" in changes else None
 
