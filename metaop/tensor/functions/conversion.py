@@ -49,7 +49,7 @@ def to(
             device = argument
         elif argument is not None:
             raise ArgumentTypeError(
-                f"to() received {type(argument).__name__}",
+                f"to() received {builtins.type(argument).__name__}",
                 fix="pass a dtype, a device or a tensor",
             )
     call = input.call
