@@ -15,6 +15,7 @@ from metaop.codegen.cuda import device as devices
 from metaop.errors import DeviceError, DimensionError
 from metaop.executor import clear_programs
 from metaop.kernels import copy, lanes, scratch, task
+from metaop.nn.utils import clip_grad_norm_
 from metaop.tensor import devices as moving
 from tests.cuda import emulator
 from tests.cuda.emulator.runtime import EmulatedRuntime
@@ -98,6 +99,22 @@ def test_training_step(device: metaop.device) -> None:
 
     expected = gradient(torch, "cpu")
     np.testing.assert_allclose(gradient(metaop, device), expected, rtol=2e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("sizes", [(8, 3), (3, 300), (5, 1, 40), (2000, 700)], ids=str)
+def test_a_result_over_an_operand_that_all_lanes_read(
+    sizes: tuple[int, ...], device: metaop.device
+) -> None:
+    """The first lane of a row may store a norm over a part of it before the others read that."""
+    gradients = [normal(size) for size in sizes]
+    parameters = [metaop.zeros(size, device=device, requires_grad=True) for size in sizes]
+    for parameter, gradient in zip(parameters, gradients):
+        parameter.grad = metaop.tensor(gradient, device=device)
+    clip_grad_norm_(parameters, 0.5)
+    norm = np.sqrt(sum(np.square(gradient, dtype=np.float64).sum() for gradient in gradients))
+    for parameter, gradient in zip(parameters, gradients):
+        found = parameter.grad.cpu().numpy()
+        np.testing.assert_allclose(found, gradient * (0.5 / norm), rtol=1e-5)
 
 
 def test_gradients_cross_devices(device: metaop.device) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from metaop.codegen.nest import ir
@@ -41,9 +41,11 @@ def _collect(item: object, reads: set[int], writes: set[int]) -> None:
 class Hazards:
     """What the lanes of a row did to memory since they last waited for each other.
 
-    Buffers in `private` belong to one lane and need no waiting.
+    Buffers in `private` belong to one lane and need no waiting. `sharing` pairs results with the
+    operands whose memory they may take.
     """
 
+    sharing: Sequence[tuple[int, int]] = ()
     private: set[int] = field(default_factory=set)
     reads: set[int] = field(default_factory=set)
     writes: set[int] = field(default_factory=set)
@@ -52,6 +54,10 @@ class Hazards:
         """Whether a statement touches what other lanes may still be using; notes its accesses."""
         reads, writes = accesses(statement)
         conflict = (reads & self.writes) | (writes & (self.reads | self.writes))
+        if not isinstance(statement, ir.For):
+            # The first lane writes what all lanes have read; in a loop, each lane has its elements.
+            taken = {operand for result, operand in self.sharing if result in writes}
+            conflict |= taken & self.reads
         waits = bool(conflict - self.private)
         if waits:
             self.clear()

@@ -42,10 +42,10 @@ class Statements:
         self.names = {number: f"b{number}" for number in range(len(nest.parameters))}
         self.dtypes = {number: p.dtype for number, p in enumerate(nest.parameters)}
         self.values = Expressions(self.line, self.names)
-        self.hazards = Hazards()
-        self._parted = _by_loop(nest, layout.parts)
         # Pairs of a result and an operand that may have the same memory; elements read ahead.
         self._sharing = possible_pairs(nest)
+        self.hazards = Hazards(self._sharing)
+        self._parted = _by_loop(nest, layout.parts)
         self._ahead: list[tuple[int, ir.Sum]] = []
         self._count = 0
         self._depth = 1
