@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import hashlib
+import os
 import re
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -16,7 +17,7 @@ import numpy as np
 
 from metaop.codegen.cuda.device import DeviceBuffer, DeviceProperties
 from metaop.codegen.memory.buffers import Buffer
-from tests.cuda.emulator import COMMAND, HEADER, KernelFault
+from tests.cuda.emulator import COMMAND, HEADER, ORDERS, KernelFault
 
 _KERNEL = re.compile(r"__global__ void __launch_bounds__\(\d+\) (\w+)\((.*?)\)\n\{", re.S)
 
@@ -80,7 +81,9 @@ class EmulatedRuntime:
 
 def load(text: str, symbol: str, folder: Path) -> Any:
     """A kernel, compiled into a folder, where several processes may look for it."""
-    name = hashlib.sha256((HEADER.read_text() + text).encode()).hexdigest()[:16]
+    waits = int("_sync" in text)
+    code = f'#include "{HEADER.name}"\n{text}\n{_launcher(text, symbol, waits)}'
+    name = hashlib.sha256((HEADER.read_text() + code).encode()).hexdigest()[:16]
     library, source = folder / f"{name}.so", folder / f"{name}.cpp"
     with _locked(folder / HEADER.name) as header:
         if not header.exists():
@@ -89,9 +92,7 @@ def load(text: str, symbol: str, folder: Path) -> Any:
             header.write_text(HEADER.read_text())
     with _locked(library):
         if not library.exists():
-            waits = int("_sync" in text)
-            include = f'#include "{HEADER.name}"'
-            source.write_text(f"{include}\n{text}\n{_launcher(text, symbol, waits)}")
+            source.write_text(code)
             made = library.with_suffix(".new")
             _compile("-I", str(folder), str(source), "-o", str(made))
             made.replace(library)
@@ -115,9 +116,10 @@ def _compile(*arguments: str) -> None:
 
 
 def launch(kernel: Any, blocks: int, threads: int, arguments: Sequence[Any]) -> None:
-    """Runs a kernel to its end."""
+    """Runs a kernel to its end, its threads in the order that EMULATED_ORDER names."""
     words = (ctypes.c_longlong * len(arguments))(*(int(one) for one in arguments))
-    message = kernel(blocks, threads, words)
+    order = ORDERS.index(os.environ.get("EMULATED_ORDER", "forward"))
+    message = kernel(blocks, threads, words, order)
     if message:
         raise KernelFault(message.decode())
 
@@ -134,8 +136,8 @@ static void call(void* data)
     const long long* words = (const long long*)data;
     {symbol}({arguments});
 }}
-extern "C" const char* launch(int blocks, int threads, long long* words)
+extern "C" const char* launch(int blocks, int threads, long long* words, int order)
 {{
-    return emulate(call, words, blocks, threads, {waits}, order_forward);
+    return emulate(call, words, blocks, threads, {waits}, (Order)order);
 }}
 """

@@ -129,8 +129,10 @@ OF_TILE = {
     "block_columns": (64,),
     "near_bytes": (0, 128, 4096),
 }
-# The same for settings that decide where a program is cut, and for which sizes it is made.
+# The same for settings that decide where a program is cut, for which sizes it is made, and in which
+# order the threads of an emulated GPU take their turns.
 OF_SETTINGS = {
+    "EMULATED_ORDER": ("reverse", "random"),
     "METAOP_PENDING_LIMIT": ("1", "3", "20", "100"),
     "METAOP_PIECES": ("never", "first", "always"),
     "METAOP_SIZES": ("exact",),
