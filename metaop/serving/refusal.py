@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from metaop.errors import MetaopError, OutOfMemoryError
+from metaop.errors import InternalError, MetaopError, OutOfMemoryError
 
 _NONE: Mapping[str, str] = MappingProxyType({})
 
@@ -24,7 +24,7 @@ def refusal_of(error: BaseException) -> Refusal | None:
         return error
     if isinstance(error, MemoryError):
         return Refusal(503, "there is no memory left to compute this", {"Retry-After": "1"})
-    if isinstance(error, MetaopError) and not isinstance(error, (AssertionError, OutOfMemoryError)):
+    if isinstance(error, MetaopError) and not isinstance(error, (InternalError, OutOfMemoryError)):
         # After the first line come locations in programs and advice for their authors.
         return Refusal(400, str(error).split("\n", 1)[0])
     return None

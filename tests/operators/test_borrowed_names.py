@@ -96,7 +96,7 @@ def test_grid_sampler(name: str, mode: int, padding: int) -> None:
 
 def test_grid_samplers_refuse_other_modes_and_dimensions() -> None:
     x, grid = metaop.ones(1, 1, 2, 2), metaop.zeros(1, 1, 1, 2)
-    with pytest.raises(ValueError, match="numbers 3 and 0"):
+    with pytest.raises(ValueError, match="unknown modes 3 and 0"):
         metaop.grid_sampler(x, grid, 3, 0, False)
     with pytest.raises(ValueError, match="expected 5D"):
         metaop.grid_sampler_3d(x, grid, 0, 0, False)

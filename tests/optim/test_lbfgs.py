@@ -42,5 +42,5 @@ def test_finds_the_minimum():
     optimizer = optim.LBFGS([parameter], max_iter=60, line_search_fn="strong_wolfe")
     _descend(metaop, parameter, optimizer, 1)
     np.testing.assert_allclose(parameter.tolist(), [1, 1], atol=1e-4)
-    with pytest.raises(ValueError, match="closure"):
+    with pytest.raises(TypeError, match="closure"):
         optimizer.step()
