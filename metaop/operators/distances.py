@@ -1,11 +1,12 @@
-"""Distances between the rows of two matrices."""
+"""Distances between rows of matrices."""
 
 from __future__ import annotations
 
 from metaop.elementwise.meta_op import apply
+from metaop.operators.expressions import in_compute_type
 from metaop.operators.reduction import vector_norm
 from metaop.reduce.meta_op import reduce_axes
-from metaop.reindex.views import unsqueeze
+from metaop.reindex.views import take, unsqueeze
 from metaop.unified_graph.composite import composite
 from metaop.unified_graph.node import Node
 
@@ -17,15 +18,20 @@ def pairwise(left: Node, right: Node, order: float) -> Node:
     Differences, not the expanded square, so that near rows have exact distances.
     """
     difference = unsqueeze(left, left.ndim - 1) - unsqueeze(right, right.ndim - 2)
-    return of_differences(difference, order)
+    return _norm_of(difference, order)
 
 
 @composite
-def of_differences(difference: Node, order: float) -> Node:
+@in_compute_type
+def pair_distances(input: Node, rows: Node, others: Node, order: float) -> Node:
+    """The distances between the rows of a matrix numbered `rows` and `others`."""
+    return _norm_of(take(input, 0, rows) - take(input, 0, others), order)
+
+
+def _norm_of(difference: Node, order: float) -> Node:
     """The norm over the last axis; of order 0 the number of differences, NaN if one is NaN."""
     last = (difference.ndim - 1,)
     if order == 0:
-        return reduce_axes(
-            "add", apply("clamp_max", apply("ceil", apply("abs", difference)), 1), last
-        )
+        differs = apply("clamp_max", apply("ceil", apply("abs", difference)), 1)
+        return reduce_axes("add", differs, last)
     return vector_norm(difference, order, last, False, difference.dtype)

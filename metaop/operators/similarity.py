@@ -7,7 +7,7 @@ from metaop.errors import ShapeError
 from metaop.operators.expressions import in_compute_type, in_promoted_type, reduce_loss
 from metaop.operators.normalisation import norm
 from metaop.reduce.meta_op import reduce_axes
-from metaop.reindex.views import broadcast_to, reshape, take
+from metaop.reindex.views import broadcast_to, reshape
 from metaop.unified_graph.composite import composite
 from metaop.unified_graph.node import Node, Shape
 
@@ -41,13 +41,6 @@ def distance(first: Node, second: Node, power: float, eps: float, keepdim: bool 
     difference = first - second + eps
     size = norm(difference, power, [difference.ndim - 1])
     return size if keepdim else reshape(size, size.shape[:-1])
-
-
-@composite
-@in_compute_type
-def pair_distances(input: Node, rows: Node, others: Node, power: float) -> Node:
-    """The distances between the rows of a matrix numbered `rows` and `others`."""
-    return distance(take(input, 0, rows), take(input, 0, others), power, 0.0)
 
 
 @composite

@@ -125,7 +125,6 @@ from metaop.nn.functional.similarity import (
     cosine_embedding_loss,
     cosine_similarity,
     pairwise_distance,
-    pdist,
     triplet_margin_loss,
     triplet_margin_with_distance_loss,
 )
@@ -142,6 +141,7 @@ from metaop.nn.functional.vision import (
     upsample_bilinear,
     upsample_nearest,
 )
+from metaop.tensor.linear_algebra.contractions import pdist
 from metaop.tensor.out import offer
 
 _TAKING_OUT = (

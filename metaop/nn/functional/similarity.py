@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-
-from metaop.errors import ArgumentError, ShapeError
+from metaop.errors import ArgumentError
 from metaop.nn.functional.arguments import reduction_of
 from metaop.operators import similarity as operators
 from metaop.tensor.arguments import wrap_dim
-from metaop.tensor.core import Tensor, from_array, wrap
-from metaop.unified_graph import dtype as dtypes
+from metaop.tensor.core import Tensor, wrap
 from metaop.unified_graph.dtype import int64
 from metaop.unified_graph.recording import record
 
@@ -40,26 +37,6 @@ def pairwise_distance(
     """
     attributes = (float(p), eps, keepdim)
     return wrap(record(operators.pairwise_distance, (x1.call, x2.call), attributes))
-
-
-def pdist(input: Tensor, p: float = 2) -> Tensor:
-    """The N * (N - 1) / 2 distances between all pairs of rows of (N, M), first row first.
-
-    `p` is the order of the norm.
-
-    >>> F.pdist(metaop.tensor([[0.0, 0.0], [3.0, 4.0], [3.0, 0.0]]))
-    tensor([5., 3., 4.])
-    """
-    if input.ndim != 2:
-        raise ShapeError(f"pdist: expected (N, M), got {list(input.shape)}", fix="use a matrix")
-    if p < 0:
-        raise ArgumentError(f"pdist: p must be 0 or more, got {p}", fix="use p=2")
-    pairs = np.triu_indices(input.shape[0], 1)
-    rows, others = (
-        from_array(np.ascontiguousarray(k, np.int64), dtypes.int64, input.device).call
-        for k in pairs
-    )
-    return wrap(record(operators.pair_distances, (input.call, rows, others), (float(p),)))
 
 
 def cosine_embedding_loss(

@@ -7,15 +7,17 @@ from itertools import pairwise
 from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 
+import numpy as np
+
 from metaop.errors import ArgumentError, ArgumentTypeError, ShapeError
 from metaop.operators import distances, linear_algebra
 from metaop.operators import einsum as operators
 from metaop.tensor.arguments import wrap_dim
 from metaop.tensor.casting import casts_on_cpu, in_float32, in_widest_type
-from metaop.tensor.core import Tensor, wrap
-from metaop.tensor.functions.ranges import triu_indices
+from metaop.tensor.core import Tensor, from_array, wrap
 from metaop.tensor.promotion import result_type
 from metaop.tensor.surface import in_every_form, method, public, synonym
+from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.recording import modes, record
 
 
@@ -296,9 +298,16 @@ def pdist(input: Tensor, p: float = 2) -> Tensor:
     >>> metaop.pdist(metaop.tensor([[0.0, 0.0], [3.0, 4.0], [3.0, 0.0]]))
     tensor([5., 3., 4.])
     """
-    rows, columns = triu_indices(len(input), len(input), 1)
-    difference = input.index_select(0, rows) - input.index_select(0, columns)
-    return wrap(record(distances.of_differences, (difference.call,), (float(p),)))
+    if input.ndim != 2:
+        raise ShapeError(f"pdist: expected (N, M), got {list(input.shape)}", fix="use a matrix")
+    if p < 0:
+        raise ArgumentError(f"pdist: p must be 0 or more, got {p}", fix="use p=2")
+    pairs = np.triu_indices(input.shape[0], 1)
+    rows, others = (
+        from_array(np.ascontiguousarray(k, np.int64), dtypes.int64, input.device).call
+        for k in pairs
+    )
+    return wrap(record(distances.pair_distances, (input.call, rows, others), (float(p),)))
 
 
 ger = synonym("ger", outer)
