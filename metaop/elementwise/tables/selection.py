@@ -111,7 +111,7 @@ ROWS = (
         1,
         numpy=lambda x: np.where(x < 0, np.zeros((), x.dtype), x),
         llvm=lambda b, x: b.maximum(x, b.constant_like(x, 0)),
-        cuda="({0} <= 0 ? 0 : {0})",
+        cuda="({0} < 0 ? 0 : {0})",
         gradient=lambda g, y, x: (drop(y <= 0, g),),
         accepts=("int", "float"),
     ),
