@@ -82,7 +82,7 @@ extern "C" __global__ void __launch_bounds__(64) contraction_add_relu(
                 for (index_t j = 0; j < 4; ++j) {
                     const float t1 = to_float(to_float16(tile3[i * 4 + j]));
                     const float x1 = t1 + (inside(i + (t / 8) * 4 + (p % 2) * 32, 40) && inside(j + (p / 2) * 32 + (t % 8) * 4, 50) ? to_float(b2[j + (p / 2) * 32 + (t % 8) * 4]) : 0.0f);
-                    const float x2 = x1 <= 0 ? 0 : x1;
+                    const float x2 = x1 < 0 ? 0 : x1;
                     if (inside(i + (t / 8) * 4 + (p % 2) * 32, 40) && inside(j + (p / 2) * 32 + (t % 8) * 4, 50)) b3[i * 50 + j + (p / 2) * 32 + (t / 8) * 200 + (p % 2) * 1600 + (t % 8) * 4] = to_float16(x2);
                 }
             }
