@@ -94,7 +94,7 @@ def test_other_dimensions() -> None:
     assert page_of(metaop.zeros(0, 3)).rows == []
     assert "meta" in page_of(metaop.zeros(2, device="meta")).text
     assert "Parameter" in page_of(nn.Parameter(metaop.ones(2))).text
-    assert "not known yet" in page_of(nn.LazyLinear(3).weight).text
+    assert "not yet known" in page_of(nn.LazyLinear(3).weight).text
     odd = page_of(metaop.tensor([float("nan"), float("inf"), -1.5]))
     assert odd.rows[1] == ["nan", "inf", "-1.5000"]
 
@@ -154,7 +154,7 @@ def test_a_module_is_a_tree() -> None:
     assert "(1) ReLU(), 0 parameters" in page.text
     assert "in_features=3, out_features=2" in page.text
     lazy = page_of(nn.Sequential(nn.LazyLinear(2, bias=False), nn.Linear(2, 3)))
-    assert "at least 9 parameters" in lazy.text and "not known yet" in lazy.text
+    assert "at least 9 parameters" in lazy.text and "not yet known" in lazy.text
 
 
 def test_repr_copies_and_pickles_are_as_before() -> None:
