@@ -1,4 +1,4 @@
-"""How this metaop was put together: what PyTorch's `torch.__config__` says of itself."""
+"""The build configuration, under the names of `torch.__config__`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["parallel_info", "show"]
 
 
 def show() -> str:
-    """The versions of metaop and of what it is built on, for reports of defects."""
+    """The versions of metaop and its dependencies, for bug reports."""
     lines = (
         f"metaop {__version__} built with:",
         f"  - Python {platform.python_version()}",

@@ -4,7 +4,7 @@ Functions, types and classes are named as in PyTorch. Submodules (`metaop.nn`, `
 are imported when they are first used, so that `import metaop` is quick.
 """
 
-# The names of a module stand packed, so that the list can be seen at once.
+# Imports are packed, so that the whole list can be seen at once.
 # ruff: noqa: I001
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ short, int, long = int16, int32, int64
 e, pi, inf, nan = _math.e, _math.pi, _math.inf, _math.nan
 newaxis = None
 
-# PyTorch's function for the distance of two tensors has the name of a package.
+# PyTorch's function for the distance between two tensors shares its name with a package.
 _dist.distance, _dist.global_mode = _names_operands(_distance, __name__), _global_mode
 
 _SUBMODULES = frozenset(
@@ -74,7 +74,7 @@ _SUBMODULES = frozenset(
     """.split()
 )
 
-# Names that live in submodules which few programs need at once.
+# Names whose modules few programs need; they are imported on first use.
 _ELSEWHERE_BY_MODULE = {
     "amp": "GradScaler",
     "ao.quantization": "fake_quantize_per_channel_affine fake_quantize_per_tensor_affine",
@@ -137,7 +137,7 @@ def __dir__() -> list[str]:
 
 
 def _starred() -> list[str]:
-    """What `from metaop import *` gives: functions, types and numbers, no modules."""
+    """The names that `from metaop import *` binds: functions, types and numbers, but no modules."""
     own = """
         annotations associative_scan code fetch fori_loop iterate jit kernel load_program map
         memory_budget placement profile sbp scan tune typed_tensors while_loop

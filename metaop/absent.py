@@ -3,10 +3,10 @@
 The converter writes `metaop.absent.torch.fx.symbolic_trace` where a program says
 `torch.fx.symbolic_trace`, and `from metaop.absent.torch.fx import symbolic_trace` for an import.
 So a program with one such name in a corner still starts, and the corner says what is missing.
-`hasattr` and `getattr` ask whether there is a name: for them none of these is there.
+`hasattr` and `getattr` ask whether a name exists; to them, no stand-in does.
 
-A module that is being imported may call such a name, as a decorator or to fill a table. It gets
-another stand-in then, so that the rest of the module can be used.
+While a module is being imported, it may call such a name, as a decorator or to fill a table. The
+call then returns another stand-in, so that the rest of the module can be used.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class AbsentNameError(UnsupportedError, AttributeError):
 
 
 def _reach(name: str, attribute: str) -> None:
-    """Raises unless the program itself says `name.attribute`, which may stay unused."""
+    """Raises unless the program itself spells out `name.attribute`, which it may never use."""
     if attribute.startswith("__"):
         raise AttributeError(attribute)
     if not _is_written(sys._getframe(2)):
@@ -50,7 +50,7 @@ def _is_being_imported(frame: FrameType) -> bool:
 
 
 class _AbsentType(type):
-    """The type of stand-ins; they can be base classes, so that the module of a subclass loads."""
+    """The type of stand-ins. They can be base classes, so that modules that subclass them load."""
 
     def __call__(cls, *arguments: Any, **keywords: Any) -> Any:
         if _is_being_imported(sys._getframe(1)):

@@ -1,4 +1,4 @@
-"""The accelerator of this machine, whatever its kind: GPUs through CUDA, or none."""
+"""Device-independent access to the accelerator of this machine: GPUs through CUDA, or none."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ is_available = cuda.is_available
 
 
 def current_accelerator(check_available: bool = False) -> Device | None:
-    """The device type of the accelerator, None on a machine without one."""
+    """The device type of the accelerator, or None without one."""
     return Device("cuda") if is_available() else None
 
 
 def current_device_index() -> int:
-    """The number of the device that "cuda" means."""
+    """The index of the device that "cuda" stands for."""
     return cuda.current_device()
 
 
 def set_device_index(device: DeviceLike, /) -> None:
-    """Chooses the device that "cuda" means; see `metaop.cuda.set_device`."""
+    """Sets the device that "cuda" stands for; see `metaop.cuda.set_device`."""
     cuda.set_device(device)
 
 
 def synchronize(device: DeviceLike = None, /) -> None:
-    """Waits until a device has done everything started on it."""
+    """Waits until a device has finished all work launched on it."""
     if is_available():
         cuda.synchronize(device)
 
 
 class device_index:
-    """`with device_index(k):` chooses a device for the block; None leaves it."""
+    """`with device_index(k):` selects a device for the block; None selects nothing."""
 
     def __init__(self, device: int | None, /) -> None:
         self._context = nullcontext() if device is None else cuda.device(device)

@@ -1,4 +1,4 @@
-"""A bound on the memory that programs take."""
+"""A limit on the memory that programs use."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ __all__ = ["memory_budget"]
 
 @contextmanager
 def memory_budget(size: int | str | None) -> Iterator[None]:
-    """Has every program that runs inside of the block take at most `size` of memory.
+    """Limits the memory of every program that runs inside the block to `size`.
 
-    `size` is a number of bytes or a text like `"500MB"` or `"2 GiB"`; None lifts a budget that was
-    set around the block. It bounds what a program holds while it runs besides what it is given:
-    values between its kernels, and results that are not written over an argument. Where these would
-    take more, values are computed again instead of kept. Programs are made for the sizes at hand
-    only, on the CPU; results have the bits that such programs give without a budget.
+    `size` is a number of bytes or a text like `"500MB"` or `"2 GiB"`; None lifts the budget of an
+    enclosing block. The budget covers what a program holds in addition to its inputs: values
+    between its kernels, and results that are not written over an argument. Where these would
+    exceed it, values are recomputed instead of kept. Programs are compiled for exact sizes, on the
+    CPU only; results are bit for bit those of the same programs without a budget.
 
-    Raises `MemoryBudgetError` when a program is to run that cannot do with so little; the message
-    says what would do. Raises `CaptureError` inside of a captured function.
+    Raises `MemoryBudgetError` if a program cannot run within the budget; the message says how much
+    it needs. Raises `CaptureError` inside a captured function.
 
     >>> x = metaop.ones(100, 100, requires_grad=True)
     >>> with metaop.memory_budget("1MB"):

@@ -52,7 +52,7 @@ from metaop.unified_graph.tensor_type import Device
 
 
 class Pass(NamedTuple):
-    """A pure function of a schedule, and its purpose; METAOP_VERIFY=1 runs `check` after it."""
+    """A pure function of a schedule, and why it is there; METAOP_VERIFY=1 runs `check` after it."""
 
     name: str
     function: Callable[[Schedule], Schedule]
@@ -61,12 +61,12 @@ class Pass(NamedTuple):
 
 
 def write_out(schedule: Schedule) -> Schedule:
-    """Unrolls loops where the backend cannot repeat launches."""
+    """Unrolls loops for backends that cannot repeat launches."""
     return schedule if schedule.machine.backend == "llvm" else on_nodes(unroll)(schedule)
 
 
 def without_complex(schedule: Schedule) -> Schedule:
-    """Makes two real values of every complex one."""
+    """Replaces every complex value by its real and imaginary part."""
     inputs, outputs = split_complex(schedule.inputs, schedule.outputs)
     return schedule._replace(inputs=tuple(inputs), outputs=tuple(outputs))
 
@@ -167,7 +167,7 @@ def compile_graph(
 ) -> Compilation:
     """All stages of what a backend runs on device number `index`, for inspection.
 
-    That is a program, or the part of one that a rank runs between collectives (`is_part`).
+    With `is_part`, it is the part of a program that a rank runs between collectives.
     """
     machine = machine_of(backend, index, is_part)
     budget = present_budget() if machine and machine.backend == "llvm" and not is_part else 0
@@ -267,7 +267,7 @@ def backend_named(name: str) -> Backend:
 
 
 def machine_of(backend: Backend, index: int, is_part: bool = False) -> Machine | None:
-    """What the passes need to know about a device; None if no pass runs."""
+    """The machine description of a device for the passes; None if no pass runs."""
     machine = None if backend.machine is None else backend.machine(index)
     # All ranks must round alike, even if kernels were tuned on some of the hosts.
     return replace(machine, choose=None) if machine is not None and is_part else machine

@@ -1,7 +1,7 @@
 """einops for metaop's tensors: the functions of the library, and its layers as modules.
 
-Importing this module makes einops known to metaop, after which `einops.rearrange(tensor, …)` works
-as well, whichever module it was imported from.
+Importing this module registers metaop with einops, after which functions imported from einops
+itself accept metaop's tensors too.
 
 Example: `from metaop.einops import rearrange`
 """
@@ -31,7 +31,7 @@ EinopsError = einops.EinopsError
 
 
 class MetaopBackend(AbstractBackend):  # type: ignore[misc]
-    """What einops asks of a framework; einops finds the class among its subclasses."""
+    """einops's interface to a framework; einops finds it among the subclasses of its base class."""
 
     framework_name = "metaop"
 

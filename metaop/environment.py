@@ -1,4 +1,4 @@
-"""Switches and checks of a whole program, under PyTorch's names."""
+"""Process-wide switches and checks, under PyTorch's names."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def compile(
     options: dict[str, Any] | None = None,
     disable: bool = False,
 ) -> Any:
-    """The model itself: whatever runs in metaop is compiled, for the shapes that it meets.
+    """Returns the model unchanged, because metaop compiles everything, for any shapes.
 
-    Without a model it is a decorator that changes nothing. The options are PyTorch's and do
-    nothing.
+    Without a model it returns a decorator that changes nothing. The options are PyTorch's; they
+    have no effect.
 
     >>> metaop.compile(metaop.relu)(metaop.tensor([-1.0, 2.0]))
     tensor([0., 2.])
@@ -56,7 +56,7 @@ def compile(
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
-    """Stores the mode, which changes nothing: kernels are deterministic, except CUDA scatters.
+    """Stores the mode. It has no effect: all kernels are deterministic, except scatters on CUDA.
 
     >>> metaop.use_deterministic_algorithms(True, warn_only=True)
     >>> metaop.get_deterministic_debug_mode()
@@ -67,7 +67,7 @@ def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None
 
 
 def are_deterministic_algorithms_enabled() -> bool:
-    """What `use_deterministic_algorithms` has set.
+    """The mode that `use_deterministic_algorithms` has set.
 
     >>> metaop.are_deterministic_algorithms_enabled()
     False
@@ -87,7 +87,7 @@ def is_deterministic_algorithms_warn_only_enabled() -> bool:
 def set_deterministic_debug_mode(debug_mode: int | str) -> None:
     """`use_deterministic_algorithms` with "default", "warn" or "error".
 
-    Raises ArgumentError for other words.
+    Raises ArgumentError for any other value.
 
     >>> metaop.set_deterministic_debug_mode("default")
     """
@@ -102,7 +102,7 @@ def set_deterministic_debug_mode(debug_mode: int | str) -> None:
 
 
 def get_deterministic_debug_mode() -> int:
-    """What `set_deterministic_debug_mode` has set: 0, 1 (warn) or 2 (error).
+    """The mode that `set_deterministic_debug_mode` has set: 0, 1 (warn) or 2 (error).
 
     >>> metaop.get_deterministic_debug_mode()
     0
@@ -111,9 +111,9 @@ def get_deterministic_debug_mode() -> int:
 
 
 def set_float32_matmul_precision(precision: str) -> None:
-    """Accepted: products of float32 matrices are computed in float32.
+    """Stores the precision. It has no effect: float32 products are computed in float32.
 
-    Raises ArgumentError for other words than "highest", "high" and "medium".
+    Raises ArgumentError unless it is "highest", "high" or "medium".
 
     >>> metaop.set_float32_matmul_precision("highest")
     """
@@ -125,7 +125,7 @@ def set_float32_matmul_precision(precision: str) -> None:
 
 
 def get_float32_matmul_precision() -> str:
-    """What `set_float32_matmul_precision` has set.
+    """The precision that `set_float32_matmul_precision` has set.
 
     >>> metaop.get_float32_matmul_precision()
     'highest'
@@ -134,9 +134,9 @@ def get_float32_matmul_precision() -> str:
 
 
 def get_num_threads() -> int:
-    """How many threads share the work of a kernel, the caller included.
+    """The number of threads that share the work of a kernel, including the caller.
 
-    METAOP_NUM_THREADS sets it from outside; else it is the number of cores of this process.
+    It is METAOP_NUM_THREADS if that is set, otherwise the number of cores of this process.
 
     >>> metaop.get_num_threads() >= 1
     True
@@ -145,7 +145,7 @@ def get_num_threads() -> int:
 
 
 def set_num_threads(int: int) -> None:
-    """Sets how many threads share the work of a kernel, from the next one on.
+    """Sets the number of threads that share the work of a kernel, from the next kernel on.
 
     Raises ArgumentError for numbers below 1.
 
@@ -155,7 +155,7 @@ def set_num_threads(int: int) -> None:
 
 
 def get_num_interop_threads() -> int:
-    """How many programs run at once: one, because they run one after the other.
+    """The number of programs that run at once: one, because programs run one after the other.
 
     >>> metaop.get_num_interop_threads()
     1
@@ -164,7 +164,7 @@ def get_num_interop_threads() -> int:
 
 
 def set_num_interop_threads(int: int) -> None:
-    """Accepted: programs run one after the other.
+    """Has no effect: programs run one after the other.
 
     >>> metaop.set_num_interop_threads(4)
     >>> metaop.get_num_interop_threads()
@@ -173,7 +173,7 @@ def set_num_interop_threads(int: int) -> None:
 
 
 def set_flush_denormal(mode: bool) -> bool:
-    """False: numbers near zero are computed exactly, whatever is asked for.
+    """Returns False: metaop always keeps denormal numbers.
 
     >>> metaop.set_flush_denormal(True)
     False
@@ -182,7 +182,7 @@ def set_flush_denormal(mode: bool) -> bool:
 
 
 def set_warn_always(b: bool) -> None:
-    """Accepted; Python's warning filters decide.
+    """Stores the flag. It has no effect: Python's warning filters decide.
 
     >>> metaop.set_warn_always(False)
     """
@@ -190,7 +190,7 @@ def set_warn_always(b: bool) -> None:
 
 
 def is_warn_always_enabled() -> bool:
-    """What `set_warn_always` has set.
+    """The flag that `set_warn_always` has set.
 
     >>> metaop.is_warn_always_enabled()
     False
@@ -212,7 +212,7 @@ def typename(obj: Any) -> str:
 
 
 def _assert(condition: Any, message: Any) -> None:
-    """An assertion that tracing keeps."""
+    """Raises AssertionError with `message` unless the condition holds."""
     assert condition, message
 
 
@@ -223,7 +223,7 @@ def _check(cond: Any, message: Callable[[], Any] | None = None) -> None:
 
 
 def _log_api_usage_once(event: str) -> None:
-    """Does nothing: metaop counts nowhere which of its parts programs use."""
+    """Does nothing: metaop collects no usage statistics."""
 
 
 def _shape_as_tensor(input: Tensor) -> Tensor:

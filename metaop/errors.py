@@ -1,9 +1,9 @@
 """The error classes: each message says what went wrong, where, with which shapes, and a fix.
 
 Every class also derives from the built-in error that PyTorch raises in the same situation, so
-that programs written for PyTorch catch what they expect. For shapes, indices and illegal arguments
-that depends on where PyTorch finds the mistake: its C++ raises RuntimeError, its Python ValueError,
-IndexError or AssertionError. These classes are what either raises.
+that programs written for PyTorch catch what they expect. For shapes, indices and arguments, that
+depends on where PyTorch finds the mistake: its C++ code raises RuntimeError, its Python code
+ValueError, IndexError or AssertionError. These classes derive from both.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ def user_frame(frame: FrameType | None) -> FrameType | None:
 
 
 def user_location() -> tuple[CodeType, int] | None:
-    """Where the user's program called into the package, as cheaply as Python can tell.
+    """The place where the user's program called into the package, found at low cost.
 
-    Returns the code object and the line number; `describe_location` makes text of it.
+    Returns the code object and the line number; `describe_location` formats them.
     """
     frame = user_frame(sys._getframe(1))
     return None if frame is None else (frame.f_code, frame.f_lineno)
 
 
 def describe_location(location: tuple[CodeType, int] | None) -> str:
-    """`file:line in function`, or an empty string when the place is not known."""
+    """`file:line in function`, or an empty string if the place is unknown."""
     if location is None:
         return ""
     code, line = location
@@ -65,11 +65,11 @@ class MetaopError(Exception):
 
 
 class ShapeError(MetaopError, RuntimeError, ValueError):
-    """Shapes that do not fit together: `metaop.ones(2, 3) @ metaop.ones(2, 3)`."""
+    """Shapes that do not match: `metaop.ones(2, 3) @ metaop.ones(2, 3)`."""
 
 
 class DTypeError(MetaopError, NotImplementedError):
-    """An element type that the operator does not take: `metaop.ones(2).long().mean()`."""
+    """A dtype that the operator does not accept: `metaop.ones(2).long().mean()`."""
 
 
 class DeviceError(MetaopError, RuntimeError, AssertionError):
@@ -77,7 +77,7 @@ class DeviceError(MetaopError, RuntimeError, AssertionError):
 
 
 class OutOfMemoryError(DeviceError, MemoryError):
-    """A GPU has no memory left for a tensor of that size.
+    """A GPU has too little memory left for a tensor.
 
     >>> issubclass(metaop.OutOfMemoryError, RuntimeError)
     True
@@ -85,7 +85,7 @@ class OutOfMemoryError(DeviceError, MemoryError):
 
 
 class MemoryBudgetError(MetaopError, MemoryError):
-    """A program that takes more than `metaop.memory_budget` allows, whatever is computed again."""
+    """A program that exceeds `metaop.memory_budget`, however much is recomputed."""
 
 
 class ArgumentError(MetaopError, ValueError, RuntimeError, AssertionError):
@@ -93,27 +93,27 @@ class ArgumentError(MetaopError, ValueError, RuntimeError, AssertionError):
 
 
 class ArgumentTypeError(MetaopError, TypeError, RuntimeError):
-    """An argument of a type that the operator does not take: `metaop.ones(6).reshape("6")`."""
+    """An argument of a type that the operator does not accept: `metaop.ones(6).reshape("6")`."""
 
 
 class DimensionError(MetaopError, IndexError, RuntimeError):
-    """A dimension or an index that is none: `metaop.ones(2).sum(3)`, `metaop.ones(2)[5]`."""
+    """A dimension or an index out of range: `metaop.ones(2).sum(3)`, `metaop.ones(2)[5]`."""
 
 
 class DivisionError(MetaopError, ZeroDivisionError, RuntimeError):
-    """Whole numbers divided by zero: `metaop.tensor([1]) // metaop.tensor([0])`."""
+    """An integer divided by zero: `metaop.tensor([1]) // metaop.tensor([0])`."""
 
 
 class GradientError(MetaopError, RuntimeError):
-    """A gradient that cannot be had: backward twice, a changed saved tensor, no grad needed."""
+    """A gradient that cannot be computed: backward twice, an overwritten saved tensor."""
 
 
 class CheckpointError(MetaopError, RuntimeError):
-    """A file that is damaged, foreign or does not fit the module it is loaded into."""
+    """A file that is damaged, has a foreign format or does not match the module that loads it."""
 
 
 class DatasetError(MetaopError, RuntimeError):
-    """Files of a data set that are missing or damaged; the message names them and their source."""
+    """Missing or damaged files of a data set; the message names them and their source."""
 
 
 class UnsupportedError(MetaopError, NotImplementedError):
@@ -121,28 +121,28 @@ class UnsupportedError(MetaopError, NotImplementedError):
 
 
 class DistributedError(MetaopError, RuntimeError):
-    """Ranks that do different things, or ranks that are not there."""
+    """Ranks that diverge, or that are missing."""
 
 
 class CaptureError(MetaopError, RuntimeError):
-    """A function under `metaop.jit` that reads a value: what it does may depend on data."""
+    """A function under `metaop.jit` that reads a value, so its control flow may depend on data."""
 
 
 class ControlFlowError(MetaopError, RuntimeError, TypeError):
-    """A function of a loop or a choice that does more, or returns something else, than it may."""
+    """A body or branch of `metaop.control_flow` with a side effect or results of the wrong type."""
 
 
 class TraceError(MetaopError, ValueError, RuntimeError):
-    """A function that `metaop.fx` traces and that needs a value: a condition, a loop, `len`."""
+    """A function that needs a value while `metaop.fx` traces it: a condition, a loop, `len`."""
 
 
 class ExportError(MetaopError, RuntimeError):
-    """A function that no program in a file can stand for; the message names the user's line."""
+    """A function that cannot be exported; the message names the user's line."""
 
 
 class KernelError(MetaopError, RuntimeError):
-    """A custom kernel that says what kernels cannot say, or whose tasks disturb one another."""
+    """A custom kernel that uses what the kernel language lacks, or whose tasks interfere."""
 
 
 class InternalError(MetaopError, AssertionError):
-    """An illegal graph between two passes: a defect of metaop, with the text that shows it."""
+    """A bug in metaop: an illegal graph between two passes, with the text that shows it."""

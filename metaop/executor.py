@@ -30,7 +30,7 @@ from metaop.unified_graph.faults import INDEX_OUT_OF_RANGE, Fault
 from metaop.unified_graph.recording import Call
 from metaop.unified_graph.tracing import state
 
-# Called with a call that has been computed and the buffer of its value, or with None twice.
+# Called with a computed call and the buffer of its value, or with None twice.
 Watch = Callable[[Call | None, Any], None]
 
 
@@ -55,7 +55,7 @@ class Watcher:
         """Called before the program of a cut is found and run."""
 
     def compiled(self, subgraph: Subgraph, start: int, end: int) -> None:
-        """Called when a program had to be compiled for a subgraph."""
+        """Called after a program has been compiled for a subgraph."""
 
     def computed(self, subgraph: Subgraph, start: int, end: int) -> None:
         """Called when a cut has run; the time covers finding its program and handing out values."""
@@ -140,8 +140,8 @@ recorder.overflow = realize
 def realize_in_turns(groups: Sequence[Sequence[Call]]) -> Iterator[None]:
     """Computes everything pending, one group of calls after the other, and yields after each.
 
-    So the values of a group can be sent while the next group is computed. What later groups need
-    from earlier ones is kept, so nothing is computed twice; all calls are on one device.
+    The values of a group can thus be sent while the next group is computed. Values that later
+    groups need are kept, so nothing is computed twice. All calls must be on one device.
     """
     with recorder.lock:
         visible = recorder.take_roots()

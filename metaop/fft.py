@@ -1,7 +1,7 @@
 """Discrete Fourier transforms, as in `torch.fft`; the host computes them (pocketfft in NumPy).
 
-There is one transform, complex to complex, whose gradient is the transform with the other sign.
-Those of real and of Hermitian inputs and outputs are cut out of it.
+All of them derive from one complex-to-complex transform, whose gradient is the transform with the
+opposite sign.
 """
 
 from metaop.tensor.functions.fourier import (

@@ -1,4 +1,4 @@
-"""What has to be done where a process forks, on systems where processes do."""
+"""Hooks for forking, on systems where processes can fork."""
 
 from __future__ import annotations
 

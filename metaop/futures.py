@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Future(Generic[T]):
-    """A value that somebody sets once; `wait()` blocks until then.
+    """A value that is set once; `wait()` blocks until it is.
 
     Setting it again raises InvalidStateError.
 
@@ -26,15 +26,15 @@ class Future(Generic[T]):
         self._inner: concurrent.futures.Future[T] = concurrent.futures.Future()
 
     def done(self) -> bool:
-        """Whether a value or an error was set."""
+        """Whether a value or an error has been set."""
         return self._inner.done()
 
     def wait(self) -> T:
-        """The value, as soon as it is there; raises the error that was set instead of one."""
+        """Blocks until the value is set and returns it; raises the error if one was set instead."""
         return self._inner.result()
 
     def value(self) -> T:
-        """The value of a future that is done."""
+        """The value of a completed future."""
         return self._inner.result(timeout=0)
 
     def set_result(self, result: T) -> None:
@@ -46,11 +46,11 @@ class Future(Generic[T]):
         self._inner.set_exception(result)
 
     def add_done_callback(self, callback: Callable[[Future[T]], None]) -> None:
-        """Calls `callback(self)` when the value is there, at once if it is there already."""
+        """Calls `callback(self)` once the future is done, at once if it is done already."""
         self._inner.add_done_callback(lambda _: callback(self))
 
     def then(self, callback: Callable[[Future[T]], Any]) -> Future[Any]:
-        """A future of what `callback` makes of this one."""
+        """A future of the result of `callback(self)`."""
         following: Future[Any] = Future()
 
         def run(done: Future[T]) -> None:
@@ -64,9 +64,9 @@ class Future(Generic[T]):
 
 
 def collect_all(futures: list[Future[Any]]) -> Future[list[Future[Any]]]:
-    """A future of all of `futures`, done when each of them is; its value is their list.
+    """A future of the list `futures`, done once all of them are.
 
-    Waiting for one that failed raises its error.
+    If one of them failed, waiting raises its error.
 
     >>> future = metaop.futures.Future()
     >>> future.set_result(3)
@@ -89,7 +89,7 @@ def collect_all(futures: list[Future[Any]]) -> Future[list[Future[Any]]]:
 
 
 def wait_all(futures: list[Future[Any]]) -> list[Any]:
-    """The values of all futures; it raises the error of one that failed.
+    """Waits for all futures and returns their values; raises the error of one that failed.
 
     >>> future = metaop.futures.Future()
     >>> future.set_result(3)

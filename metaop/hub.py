@@ -1,4 +1,4 @@
-"""Downloads of weights into a cache, checked by the hash in their names."""
+"""Downloads weights into a cache and checks them against the hash in their names."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ def _get_torch_home() -> str:
 
 
 def get_dir() -> str:
-    """The folder of downloads: `set_dir`'s, or `hub` below `$METAOP_HOME` (~/.cache/metaop)."""
+    """The download folder: that of `set_dir`, or `hub` in `$METAOP_HOME` (~/.cache/metaop)."""
     return _chosen[-1] if _chosen else os.path.join(_get_torch_home(), "hub")
 
 
 def set_dir(d: str | os.PathLike[str]) -> None:
-    """Sets the folder of downloads."""
+    """Sets the download folder."""
     _chosen[:] = [os.path.expanduser(d)]
 
 
 def download_url_to_file(
     url: str, dst: str, hash_prefix: str | None = None, progress: bool = True
 ) -> None:
-    """Downloads a file to `dst`; with `hash_prefix`, its SHA-256 has to begin with that.
+    """Downloads a file to `dst`; its SHA-256 must start with `hash_prefix`, if given.
 
-    The file appears under its name only when it is complete and right.
+    The file appears under its name only once it is complete and verified.
     """
     target = Path(dst).expanduser()
     digest = hashlib.sha256()

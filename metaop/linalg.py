@@ -122,7 +122,7 @@ def norm(
 def cond(A: Tensor, p: Any = None) -> Tensor:
     """The condition number of a matrix in the norm `p` (2 by default): (…, M, N) -> (…).
 
-    It says by how much a relative error of B may grow in the solution of `A @ X = B`.
+    It bounds the growth of a relative error of B in the solution of `A @ X = B`.
 
     >>> metaop.linalg.cond(metaop.tensor([[10.0, 0.0], [0.0, 0.1]]))
     tensor(100.)
@@ -139,7 +139,7 @@ def cond(A: Tensor, p: Any = None) -> Tensor:
 def multi_dot(tensors: Any) -> Tensor:
     """The product of several matrices; the first and the last may be vectors.
 
-    The order of products that takes the fewest operations is chosen from the sizes.
+    The products are taken in the order that needs the fewest operations for these sizes.
 
     >>> A = metaop.tensor([[1.0, 2.0], [3.0, 4.0]])
     >>> metaop.linalg.multi_dot([metaop.ones(2), A, metaop.ones(2)])
@@ -177,9 +177,9 @@ def vander(x: Tensor, N: int | None = None) -> Tensor:
 
 @casts_on_cpu(in_low_precision)
 def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
-    """The sum of the products along `dim`; the operands broadcast, and the dimension goes.
+    """The dot product of vectors along `dim`, which is removed; the other dimensions broadcast.
 
-    Of complex vectors, the first is conjugated.
+    The first operand is conjugated if it is complex.
 
     >>> metaop.linalg.vecdot(metaop.tensor([1.0, 2.0]), metaop.tensor([3.0, 4.0]))
     tensor(11.)

@@ -1,4 +1,4 @@
-"""A program that runs as the main program of this process, as Python itself would run it."""
+"""Runs a script or a module as `__main__`, as Python's command line does."""
 
 from __future__ import annotations
 

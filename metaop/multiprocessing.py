@@ -1,6 +1,6 @@
 """Python's multiprocessing, with the functions that PyTorch adds.
 
-Tensors travel by value, but after `share_memory_()` with their memory (see `tensor/sharing.py`).
+Tensors are sent by value, or as shared memory after `share_memory_()` (see `tensor/sharing.py`).
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ class ProcessContext:
         self.processes = processes
 
     def pids(self) -> list[int]:
-        """Their identifiers."""
+        """The process ids."""
         return [process.pid for process in self.processes]
 
     def join(self, timeout: float | None = None, grace_period: float | None = None) -> bool:
-        """Waits for the processes, at most `timeout` seconds; whether all have come to their end.
+        """Waits for the processes, at most `timeout` seconds; returns whether all have ended.
 
-        When one fails, ends the others, at once or after `grace_period` seconds, and raises
+        If one fails, it ends the others, at once or after `grace_period` seconds, and raises
         ProcessRaisedException.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -73,7 +73,7 @@ def start_processes(
 ) -> ProcessContext | None:
     """Runs `fn(rank, *args)` in `nprocs` processes; waits for them unless `join` is False.
 
-    They become the ranks of one job by `metaop.distributed.init_process_group(rank=, world_size=)`.
+    `metaop.distributed.init_process_group(rank=, world_size=)` makes them the ranks of one job.
     """
     context: Any = multiprocessing.get_context(start_method)
     processes = [
@@ -111,7 +111,7 @@ def get_sharing_strategy() -> str:
 
 
 def set_sharing_strategy(new_strategy: str) -> None:
-    """Accepted for a strategy that PyTorch knows; there is one way in any case."""
+    """Has no effect: there is only one strategy. Raises ArgumentError for unknown names."""
     if new_strategy not in _STRATEGIES:
         raise ArgumentError(
             f"unknown sharing strategy {new_strategy!r}",

@@ -1,4 +1,4 @@
-"""Subgraphs that run call by call, each call with a program that it shares with other graphs."""
+"""Subgraphs that run call by call, with programs that graphs share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from metaop.unified_graph.recording import Call
 
 
 class _Step(NamedTuple):
-    """A program, the slots of the values that it reads and writes, and those that it reads last."""
+    """A program, the slots that it reads and writes, and those that it is the last to read."""
 
     program: Program
     reads: tuple[int, ...]
@@ -22,7 +22,7 @@ class _Step(NamedTuple):
 
 
 class Pieces:
-    """A program that runs one call after the other and keeps values as long as they are needed."""
+    """A program that runs one call after the other and frees values after their last use."""
 
     donors: Mapping[int, int] = {}
 

@@ -23,7 +23,7 @@ __all__ = [
 
 
 class ProfilerActivity(enum.Enum):
-    """What is watched; metaop watches every kernel that runs."""
+    """What to profile; metaop profiles every kernel in any case."""
 
     CPU = 0
     CUDA = 1
@@ -48,7 +48,7 @@ def schedule(
     skip_first: int = 0,
     skip_first_wait: int = 0,
 ) -> Callable[[int], ProfilerAction]:
-    """A cycle of steps: `wait` idle ones, `warmup` ones, and `active` ones that are recorded."""
+    """A cycle of `wait` idle steps, `warmup` steps and `active` steps, which are recorded."""
 
     def action(step: int) -> ProfilerAction:
         step -= skip_first
@@ -120,11 +120,11 @@ class profile:
         self.stop()
 
     def start(self) -> None:
-        """Begins, as entering the block does."""
+        """Starts profiling, as entering the block does."""
         self._enter(self._schedule(self.step_num))
 
     def stop(self) -> None:
-        """Ends, as leaving the block does."""
+        """Stops profiling, as leaving the block does."""
         if self._active is not None:
             self._leave()
 
@@ -159,7 +159,7 @@ class profile:
         group_by_stack_n: int = 0,
         group_by_overload_name: bool = False,
     ) -> _Table:
-        """The kernels summed up by name; they have no input shapes, stacks or overloads."""
+        """The time of the kernels by name; input shapes, stacks and overloads are not recorded."""
         return _Table(self._active or self._last)
 
     def export_chrome_trace(self, path: str | os.PathLike[str]) -> None:
@@ -170,7 +170,7 @@ class profile:
 def tensorboard_trace_handler(
     dir_name: str, worker_name: str | None = None, use_gzip: bool = False
 ) -> Callable[[profile], None]:
-    """An `on_trace_ready` that writes each trace into a folder, packed with `use_gzip`."""
+    """An `on_trace_ready` callback that writes each trace to a folder; `use_gzip` compresses it."""
 
     def write(result: profile) -> None:
         Path(dir_name).mkdir(parents=True, exist_ok=True)
@@ -185,7 +185,7 @@ def tensorboard_trace_handler(
 
 
 class record_function:
-    """Names a block of the program; kernels are told by the lines that recorded them."""
+    """Names a block of the program; the profile attributes kernels to lines in any case."""
 
     def __init__(self, name: str, args: str | None = None) -> None:
         self.name = name

@@ -1,4 +1,4 @@
-"""The default stream of random numbers: seeds, states, and forks of it."""
+"""The default random number generator: seeding, saving and forking its state."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ __all__ = [
 
 
 def thread_safe_generator() -> Generator | None:
-    """The generator of a worker thread of a DataLoader: None, workers are processes here.
+    """Returns None: the workers of a DataLoader are processes, not threads.
 
-    So random functions take the default stream, of which every worker has one of its own.
+    Random functions therefore use the default generator, which each worker process has for itself.
     """
     return None
 
 
 @contextmanager
 def fork_rng(devices: Any = None, enabled: bool = True) -> Iterator[None]:
-    """Random numbers drawn inside leave the default stream as it was."""
+    """Restores the state of the default generator at the end of the block."""
     state = get_rng_state()
     try:
         yield

@@ -1,7 +1,7 @@
-"""The words of `torch.jit`, for programs that have them: functions and modules stay what they are.
+"""The functions of `torch.jit`, which leave functions and modules unchanged.
 
-PyTorch needs tracing and scripting to run a model without Python; metaop records what runs anyway,
-so there is nothing to do. `metaop.jit` is something else: it captures whole steps.
+PyTorch scripts and traces models to compile them; metaop compiles everything that it runs.
+`metaop.jit` is something else: it captures whole steps.
 """
 
 from __future__ import annotations
@@ -38,37 +38,37 @@ ScriptFunction = Callable
 
 
 def is_scripting() -> bool:
-    """False: no code is ever translated."""
+    """Returns False: metaop never scripts code."""
     return False
 
 
 def is_tracing() -> bool:
-    """False: shapes and numbers in a program are always those of this run."""
+    """Returns False: shapes and numbers are always those of the present run."""
     return False
 
 
 def script(obj: _Anything, *_options: Any, **_more: Any) -> _Anything:
-    """The function, module or class itself; options are ignored."""
+    """Returns the function, module or class unchanged; the options have no effect."""
     return obj
 
 
 def trace(func: _Anything, *_options: Any, **_more: Any) -> _Anything:
-    """The function or module itself; it is not run on the example inputs."""
+    """Returns the function or module unchanged, without running it on the example inputs."""
     return func
 
 
 def annotate(the_type: Any, the_value: _Anything) -> _Anything:
-    """The value: its type needs no telling."""
+    """Returns the value: no type annotation is needed."""
     return the_value
 
 
 def ignore(drop: Any = False, **_options: Any) -> Any:
-    """Changes nothing; takes a function, or options as in `@ignore(drop=True)`."""
+    """A decorator without effect; options as in `@ignore(drop=True)` are accepted."""
     return drop if callable(drop) else script
 
 
 def _overload(func: _Anything) -> _Anything:
-    """The function itself: it says only how it may be called."""
+    """Returns the function unchanged: it only declares a signature."""
     return func
 
 
@@ -79,5 +79,5 @@ trace_module = trace
 
 @contextlib.contextmanager
 def optimized_execution(should_optimize: bool) -> Any:
-    """Changes nothing."""
+    """Has no effect."""
     yield

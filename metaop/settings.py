@@ -17,9 +17,9 @@ class Size(int):
 
 
 class Setting(NamedTuple):
-    """One environment variable. `default` is the text that an unset variable stands for.
+    """One environment variable. `default` is the text that stands for an unset variable.
 
-    Numbers lie between `least` and `most`, texts are among `choices` if there are any.
+    Numbers must lie between `least` and `most`, texts among `choices` if there are any.
     """
 
     name: str
@@ -31,7 +31,7 @@ class Setting(NamedTuple):
     choices: tuple[str, ...] = ()
 
 
-# Of threads or processes: more of them than any machine has cores are a mistake.
+# The largest number of threads or processes: more than any machine has cores is a mistake.
 _MOST = 4096
 
 SETTINGS = (
@@ -174,15 +174,15 @@ _PARSERS: dict[type, Callable[[str], Any]] = {
 
 
 def get(name: str) -> Any:
-    """The value of a setting, read from the environment at the time of the call.
+    """The value of a setting, read from the environment at each call.
 
-    Raises `ArgumentError` when the variable holds text that its type does not allow.
+    Raises `ArgumentError` if the text of the variable is not a legal value.
     Example: `get("METAOP_DISK_CACHE")` is `True` unless the environment says otherwise.
     """
     return _value(_BY_NAME[name], os.environ.get(name))
 
 
-# Some settings are asked for with every new signature.
+# Some settings are read for every new signature.
 @functools.lru_cache(maxsize=256)
 def _value(setting: Setting, given: str | None) -> Any:
     text = setting.default if given is None else given
@@ -198,10 +198,10 @@ def _value(setting: Setting, given: str | None) -> Any:
 
 
 def bytes_of(size: int | str) -> int:
-    """A number of bytes, or a text like `"500MB"`, `"1.5 GiB"`.
+    """Parses a number of bytes, or a text like `"500MB"`, `"1.5 GiB"`.
 
-    MB are millions and MiB 2**20, whatever case they are written in. Raises ArgumentError for other
-    texts, and for less than a byte.
+    MB are 10**6 bytes and MiB 2**20, in upper or lower case. Raises ArgumentError for any other
+    text, and for less than one byte.
     """
     try:
         found = _size(size) if isinstance(size, str) else operator.index(size)
@@ -215,12 +215,12 @@ def bytes_of(size: int | str) -> int:
 
 
 def text_of_bytes(nbytes: int) -> str:
-    """A number of bytes, many in MB, rounded up so that the text, read again, is no less."""
+    """A number of bytes as text, in MB if large; it is rounded up, so parsing never gives less."""
     return f"{math.ceil(nbytes / 1e5) / 10:.1f} MB" if nbytes >= 10**7 else f"{nbytes} B"
 
 
 def check() -> None:
-    """Raises `ArgumentError` when any of the variables holds what it cannot mean."""
+    """Raises `ArgumentError` if any METAOP_* variable has an illegal value."""
     for setting in SETTINGS:
         get(setting.name)
     for name in ("METAOP_CACHE_DIR", "METAOP_DUMP"):

@@ -1,9 +1,9 @@
 """Decides when a program is made for exact sizes, and when for any size.
 
-The first sizes of a structure get a program of their own. The second sizes cause the general
-program to be made, in which symbols stand for the numbers that differ; it serves all sizes that its
-guards admit. Sizes that no variant admits cause another variant, up to a limit. Beyond the limit,
-or if no general program can be made, each choice of sizes has its own program. So do sizes that
+The first sizes of a structure get a program of their own. The second sizes trigger the compilation
+of the general program, in which symbols stand for the numbers that differ; it serves all sizes that
+its guards admit. Sizes that no variant admits cause another variant, up to a limit. Beyond the
+limit, or if there is no general program, each choice of sizes has its own program. So do sizes that
 have run long enough.
 
 If a line of the user's program keeps producing new structures (a tree for each sentence, layers
@@ -98,7 +98,7 @@ class _Site:
 
 @dataclass
 class _Making:
-    """How long programs took to make in this process; the initial values are a guess."""
+    """How long compilation took in this process; the initial values are a guess."""
 
     seconds: float = 0.5
     calls: int = 100
@@ -169,7 +169,7 @@ def program_for(subgraph: Subgraph, whole: bool) -> Found:
         except NotGeneralError as reason:
             family.refusals.append(str(reason))
         except Exception as fault:
-            # A fault here costs the program time, not its life; METAOP_VERIFY shows it.
+            # A bug here must cost the program only time; METAOP_VERIFY shows it.
             if get("METAOP_VERIFY"):
                 raise
             family.refusals.append(repr(fault))

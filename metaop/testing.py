@@ -40,8 +40,8 @@ def assert_close(
 ) -> None:
     """Asserts that tensors, numbers, or nests of them are close: `|a - e| <= atol + rtol * |e|`.
 
-    Without tolerances they follow from the dtype, as in PyTorch. With `check_stride` the strides
-    have to be equal, without `allow_subclasses` the types. Raises AssertionError.
+    Default tolerances depend on the dtype, as in PyTorch. With `check_stride`, strides must be
+    equal; without `allow_subclasses`, types must. Raises AssertionError.
 
     >>> metaop.testing.assert_close(metaop.ones(2), metaop.tensor([1.0, 1.000001]))
     """
@@ -119,7 +119,7 @@ def assert_allclose(
     equal_nan: bool = True,
     msg: str = "",
 ) -> None:
-    """`assert_close` that does not mind dtypes and devices; raises AssertionError.
+    """`assert_close` that ignores dtypes and devices; raises AssertionError.
 
     >>> metaop.testing.assert_allclose(metaop.ones(2), [1.0, 1.000001])
     """
@@ -146,11 +146,9 @@ def make_tensor(
     exclude_zero: bool = False,
     memory_format: Any = None,
 ) -> Tensor:
-    """Uniform random numbers between `low` and `high` (-9 … 9 by default, for bools 0 and 1).
+    """Uniform random numbers between `low` and `high` (-9 … 9 by default, 0 and 1 for bools).
 
-    With `noncontiguous` every second number of a larger tensor.
-
-    The sizes are those of the result.
+    `shape` is its size. With `noncontiguous`, it is every second element of a larger tensor.
 
     >>> metaop.testing.make_tensor(2, 3, dtype=metaop.float32).shape
     metaop.Size([2, 3])

@@ -1,4 +1,4 @@
-"""Nested containers as flat lists of what they hold, and back."""
+"""Trees of nested containers: flattening them to lists of leaves, and back."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PyTree = Any
 
 
 class TreeSpec(NamedTuple):
-    """The containers of a nest: the type of one, what it needs to be made again, its children."""
+    """The structure of a tree: the type of a container, the context to rebuild it, its children."""
 
     type: type | None
     context: Any
@@ -45,12 +45,12 @@ class TreeSpec(NamedTuple):
 
 
 def LeafSpec() -> TreeSpec:
-    """The specification of a single leaf."""
+    """The structure of a single leaf."""
     return TreeSpec(None, None, [])
 
 
 class NodeDef(NamedTuple):
-    """How a container is taken apart, and made of its context and new children."""
+    """How to flatten a container, and to rebuild it from its context and new children."""
 
     type: type
     flatten_fn: Callable[[Any], tuple[Iterable[Any], Any]]
@@ -59,7 +59,7 @@ class NodeDef(NamedTuple):
 
 
 class MappingKey(NamedTuple):
-    """The place of a leaf in a dict."""
+    """The key of a leaf in a dict."""
 
     key: Any
 
@@ -68,7 +68,7 @@ class MappingKey(NamedTuple):
 
 
 class SequenceKey(NamedTuple):
-    """The place of a leaf in a list or tuple."""
+    """The index of a leaf in a list or tuple."""
 
     idx: int
 
@@ -77,7 +77,7 @@ class SequenceKey(NamedTuple):
 
 
 class GetAttrKey(NamedTuple):
-    """The place of a leaf in a named tuple."""
+    """The field of a leaf in a named tuple."""
 
     name: str
 
@@ -109,7 +109,7 @@ def _mapping(kind: Any) -> NodeDef:
     )
 
 
-# Containers by their exact type; `register_pytree_node` adds to them.
+# By the exact type of the container; `register_pytree_node` adds to it.
 SUPPORTED_NODES: dict[type, NodeDef] = {
     **{kind: _sequence(kind) for kind in (list, tuple, deque)},
     **{kind: _mapping(kind) for kind in (dict, OrderedDict)},
@@ -132,11 +132,11 @@ def register_pytree_node(
     from_dumpable_context: Callable[[Any], Any] | None = None,
     flatten_with_keys_fn: Callable[[Any], tuple[list[tuple[Any, Any]], Any]] | None = None,
 ) -> None:
-    """Makes objects of a class containers: what they hold is reached by `tree_map` and its kin.
+    """Registers a class as a container, so that `tree_map` and the others descend into it.
 
-    `flatten_fn(object)` gives the children and a context, `unflatten_fn(children, context)` a new
-    object. The three arguments for writing specifications to files are kept by nobody: there are no
-    such files here. Raises `ValueError` for a class that is a container already.
+    `flatten_fn(object)` returns the children and a context, `unflatten_fn(children, context)` a new
+    object. The three arguments for serialising structures have no effect: metaop does not
+    serialise them. Raises `ValueError` if the class is registered already.
     """
     if cls in SUPPORTED_NODES:
         raise ValueError(f"{cls} is already registered as pytree node.")
@@ -156,7 +156,7 @@ def _is_leaf(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> bool:
 
 
 def tree_flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list, TreeSpec]:
-    """The leaves of nested containers in order, and what `tree_unflatten` needs."""
+    """The leaves of a tree in order, and its structure for `tree_unflatten`."""
     if _is_leaf(tree, is_leaf):
         return [tree], LeafSpec()
     kind = _get_node_type(tree)
@@ -171,7 +171,7 @@ def tree_flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tup
 
 
 def tree_unflatten(leaves: Iterable[Any], treespec: TreeSpec) -> Any:
-    """The nest that `tree_flatten` took apart, with other leaves."""
+    """Rebuilds a tree from leaves and the structure that `tree_flatten` returned."""
     return _built(iter(leaves), treespec)
 
 
@@ -183,14 +183,14 @@ def _built(leaves: Any, spec: TreeSpec) -> Any:
 
 
 def tree_structure(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> TreeSpec:
-    """The containers of a nest."""
+    """The structure of a tree."""
     return tree_flatten(tree, is_leaf)[1]
 
 
 def tree_flatten_with_path(
     tree: Any, is_leaf: Callable[[Any], bool] | None = None
 ) -> tuple[list[tuple[tuple[Any, ...], Any]], TreeSpec]:
-    """The leaves of a nest with their places, and what `tree_unflatten` needs."""
+    """The leaves of a tree with their key paths, and its structure for `tree_unflatten`."""
     return list(_placed(tree, (), is_leaf)), tree_structure(tree, is_leaf)
 
 
@@ -208,12 +208,12 @@ def _placed(
 
 
 def keystr(kp: Iterable[Any]) -> str:
-    """The place of a leaf as a text, such as `['weights'][0]`."""
+    """A key path as text, such as `['weights'][0]`."""
     return "".join(map(str, kp))
 
 
 def tree_leaves(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[Any]:
-    """The leaves of a nest."""
+    """The leaves of a tree."""
     return tree_flatten(tree, is_leaf)[0]
 
 
@@ -223,14 +223,14 @@ def tree_map(
     *rests: Any,
     is_leaf: Callable[[Any], bool] | None = None,
 ) -> Any:
-    """The nest with `func` applied to each leaf (of several nests of one form)."""
+    """Applies `func` to each leaf, or to the corresponding leaves of several trees."""
     leaves, spec = tree_flatten(tree, is_leaf)
     others = [tree_leaves(rest, is_leaf) for rest in rests]
     return tree_unflatten([func(*row) for row in zip(leaves, *others)], spec)
 
 
 def tree_map_only(kind: Any, func: Callable[[Any], Any], tree: Any) -> Any:
-    """`tree_map` for leaves of a type; the others stay."""
+    """`tree_map` for leaves of one type; the others are unchanged."""
     return tree_map(lambda leaf: func(leaf) if isinstance(leaf, kind) else leaf, tree)
 
 

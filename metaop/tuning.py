@@ -1,4 +1,4 @@
-"""Searching for the fastest way to compute contractions on this machine, once and for all."""
+"""Autotuning: searches for the fastest schedules of contractions on this machine."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["Report", "tune"]
 
 @contextmanager
 def tune() -> Iterator[Report]:
-    """Tunes the matrix products and convolutions of all that runs inside of the block.
+    """Autotunes the matrix products and convolutions of everything that runs inside the block.
 
-    A few schedules and sizes of blocks are timed for each one on random data, and the fastest is
-    kept, in this process and, in the folder of compiled kernels, for later ones with the same
-    processor and number of threads. Takes a second or so for each contraction, once; prints what it
-    has found, which the report of the block has too. Results may round otherwise than before.
+    For each of them it times several schedules and block sizes on random data. It keeps the fastest
+    in this process and, on disk beside the compiled kernels, for later processes with the same
+    processor and number of threads. That takes about a second per contraction, once. It prints what
+    it finds; the report that the block yields has it too. Results may round differently afterwards.
 
-    Raises `ArgumentError` in a job of several ranks, which would time each other.
+    Raises `ArgumentError` in a job of several ranks, whose timings would disturb each other.
 
     Example: `with metaop.tune(): model(images)`, or METAOP_TUNE=search for a whole program.
     """

@@ -1,4 +1,4 @@
-"""Types of tensor programs, for annotations."""
+"""Types for annotations."""
 
 from __future__ import annotations
 

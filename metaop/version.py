@@ -1,4 +1,4 @@
-"""Versions: of metaop, and of the platforms that PyTorch's module of this name tells about."""
+"""The versions of metaop and of the platforms, under the names of `torch.version`."""
 
 from metaop import __version__
 
@@ -10,6 +10,5 @@ hip: str | None = None
 debug = False
 git_version = "unknown"
 
-# The release of PyTorch whose names, arguments and defaults metaop has: what programs ask for when
-# they compare versions.
+# The PyTorch release whose names, arguments and defaults metaop follows; version checks see it.
 torch = "2.13.0"
