@@ -25,7 +25,7 @@ from metaop.tensor.generator import (
     Generator, default_generator, get_rng_state, initial_seed, manual_seed, seed, set_rng_state,
 )
 from metaop.tensor.operands import names_operands as _names_operands
-from metaop.tensor.gradients import (
+from metaop.tensor.grad_mode import (
     enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled,
 )
 from metaop.tensor.sparse.layouts import (

@@ -24,7 +24,7 @@ from metaop.tensor.functions.complex_numbers import inner_product
 from metaop.tensor.functions.creation import zeros_like
 from metaop.tensor.functions.joining import stack
 from metaop.tensor.functions.ranges import eye
-from metaop.tensor.gradients import enable_grad
+from metaop.tensor.grad_mode import enable_grad
 from metaop.trees import tree_flatten, tree_leaves, tree_map, tree_unflatten
 from metaop.unified_graph.recording import modes, next_sequence
 

@@ -7,7 +7,7 @@ from typing import Any
 from metaop.errors import ArgumentError
 from metaop.tensor.core import Tensor
 from metaop.tensor.functions.creation import tensor
-from metaop.tensor.gradients import no_grad
+from metaop.tensor.grad_mode import no_grad
 
 
 class GradScaler:

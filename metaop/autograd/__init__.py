@@ -7,7 +7,7 @@ from metaop.autograd.gradcheck import GradcheckError, gradcheck, gradgradcheck
 from metaop.autograd.gradients import backward, grad
 from metaop.autograd.threads import set_multithreading_enabled
 from metaop.autograd.variable import Variable
-from metaop.tensor.gradients import (
+from metaop.tensor.grad_mode import (
     enable_grad,
     inference_mode,
     is_grad_enabled,

@@ -14,7 +14,7 @@ from metaop.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from metaop.tensor.core import Tensor
 from metaop.tensor.functions.complex_numbers import inner_product
 from metaop.tensor.functions.creation import zeros_like
-from metaop.tensor.gradients import enable_grad
+from metaop.tensor.grad_mode import enable_grad
 from metaop.unified_graph.recording import modes
 
 __all__ = [

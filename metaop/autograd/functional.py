@@ -12,7 +12,7 @@ from metaop.tensor.core import Tensor
 from metaop.tensor.functions.complex_numbers import inner_product
 from metaop.tensor.functions.creation import ones_like, zeros_like
 from metaop.tensor.functions.ranges import eye
-from metaop.tensor.gradients import enable_grad
+from metaop.tensor.grad_mode import enable_grad
 
 Result = Any
 

@@ -22,7 +22,7 @@ from metaop.errors import CheckpointError
 from metaop.serialization.files import open_sharded, save_here
 from metaop.serialization.sharded_format import mapped
 from metaop.tensor.core import Tensor
-from metaop.tensor.gradients import no_grad
+from metaop.tensor.grad_mode import no_grad
 from metaop.tensor.sharded.global_tensor import full_tensor
 
 PathLike = str | os.PathLike[str]

@@ -21,7 +21,7 @@ from metaop.nn.module import Module
 from metaop.nn.parameter import Parameter
 from metaop.random import fork_rng
 from metaop.tensor.core import Tensor, wrap
-from metaop.tensor.gradients import no_grad
+from metaop.tensor.grad_mode import no_grad
 from metaop.tensor.sharded.global_tensor import distribute_tensor, to_global
 from metaop.trees import tree_flatten, tree_map
 from metaop.unified_graph.cut import cut_at

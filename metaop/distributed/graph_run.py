@@ -22,7 +22,7 @@ from metaop.nn.module import Module
 from metaop.nn.parameter import Parameter
 from metaop.tensor.core import Tensor, from_array, wrap
 from metaop.tensor.functions.joining import cat, tensor_split
-from metaop.tensor.gradients import no_grad
+from metaop.tensor.grad_mode import no_grad
 from metaop.trees import tree_flatten, tree_map, tree_unflatten
 from metaop.unified_graph.cut import recorder
 from metaop.unified_graph.recording import Call, leaf

@@ -14,7 +14,7 @@ from metaop.nn.parameter import Parameter
 from metaop.optim.optimizer import Group, Optimizer
 from metaop.optim.update import run_closure
 from metaop.tensor.core import Tensor, wrap
-from metaop.tensor.gradients import no_grad
+from metaop.tensor.grad_mode import no_grad
 from metaop.tensor.sharded.global_tensor import full_tensor, spread, to_global
 
 _SETTINGS_OF_ITS_OWN = ("params", "param_names")

@@ -13,7 +13,7 @@ from metaop.dist.packing import Packed
 from metaop.distributed.process_group import ProcessGroup
 from metaop.errors import ArgumentError
 from metaop.tensor.core import Tensor
-from metaop.tensor.gradients import no_grad
+from metaop.tensor.grad_mode import no_grad
 from metaop.tensor.host.arrays import array_of, tensor_on
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.tensor_type import CPU, Device

@@ -17,7 +17,7 @@ from metaop.tensor.functions.pointwise import lgamma
 from metaop.tensor.functions.random import multinomial
 from metaop.tensor.functions.ranges import eye
 from metaop.tensor.functions.selection import where
-from metaop.tensor.gradients import no_grad
+from metaop.tensor.grad_mode import no_grad
 
 _PROBS_OR_LOGITS = {"probs": constraints.simplex, "logits": constraints.real_vector}
 

@@ -18,7 +18,7 @@ from metaop.tensor.functions.random import bernoulli as draw_bernoulli
 from metaop.tensor.functions.random import poisson, rand
 from metaop.tensor.functions.ranges import arange
 from metaop.tensor.functions.selection import where
-from metaop.tensor.gradients import no_grad
+from metaop.tensor.grad_mode import no_grad
 
 _PROBS_OR_LOGITS = {"probs": constraints.unit_interval, "logits": constraints.real}
 

@@ -11,7 +11,7 @@ from metaop.distributions.constraints import Constraint, is_dependent
 from metaop.distributions.utils import broadcast_all, lazy_property, sum_rightmost
 from metaop.errors import ArgumentError, UnsupportedError
 from metaop.tensor.core import Tensor
-from metaop.tensor.gradients import no_grad
+from metaop.tensor.grad_mode import no_grad
 from metaop.tensor.size import Size
 
 __all__ = ["Distribution", "ExponentialFamily", "broadcast_all"]

@@ -22,7 +22,7 @@ from metaop.tensor.functions.random import randn
 from metaop.tensor.functions.ranges import arange
 from metaop.tensor.functions.selection import where
 from metaop.tensor.functions.special_functions import mvlgamma
-from metaop.tensor.gradients import no_grad
+from metaop.tensor.grad_mode import no_grad
 from metaop.tensor.linear_algebra.determinants import slogdet
 from metaop.tensor.linear_algebra.solutions import cholesky_solve
 from metaop.tensor.type_info import finfo

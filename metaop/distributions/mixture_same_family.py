@@ -10,7 +10,7 @@ from metaop.distributions.categorical import Categorical
 from metaop.distributions.distribution import Distribution
 from metaop.errors import ArgumentError
 from metaop.tensor.core import Tensor
-from metaop.tensor.gradients import no_grad
+from metaop.tensor.grad_mode import no_grad
 
 __all__ = ["MixtureSameFamily"]
 

@@ -12,7 +12,7 @@ from metaop.distributions.transforms import ComposeTransform, Transform
 from metaop.distributions.utils import sum_rightmost
 from metaop.errors import ArgumentError
 from metaop.tensor.core import Tensor
-from metaop.tensor.gradients import no_grad
+from metaop.tensor.grad_mode import no_grad
 from metaop.tensor.size import Size
 
 __all__ = ["TransformedDistribution"]

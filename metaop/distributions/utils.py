@@ -11,7 +11,7 @@ from metaop.tensor.core import Tensor
 from metaop.tensor.functions.creation import as_tensor
 from metaop.tensor.functions.joining import broadcast_tensors
 from metaop.tensor.functions.ranges import arange
-from metaop.tensor.gradients import enable_grad
+from metaop.tensor.grad_mode import enable_grad
 from metaop.tensor.promotion import defaults
 from metaop.tensor.type_info import finfo
 

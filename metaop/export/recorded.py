@@ -13,7 +13,7 @@ from metaop.errors import ExportError
 from metaop.executor import realize
 from metaop.export.structure import taken_apart
 from metaop.tensor.core import Tensor, from_array
-from metaop.tensor.gradients import no_grad
+from metaop.tensor.grad_mode import no_grad
 from metaop.unified_graph.composite import Signature
 from metaop.unified_graph.cut import Subgraph, cut_at, recorder
 from metaop.unified_graph.recording import Call, watched

@@ -11,7 +11,7 @@ from metaop.nn.module import Module
 from metaop.nn.parameter import Parameter
 from metaop.tensor.core import Tensor
 from metaop.tensor.functions.creation import empty
-from metaop.tensor.gradients import no_grad
+from metaop.tensor.grad_mode import no_grad
 
 Self = TypeVar("Self", bound="_Table")
 

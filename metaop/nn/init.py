@@ -16,7 +16,7 @@ import numpy as np
 from metaop.errors import ArgumentError
 from metaop.tensor.core import Tensor
 from metaop.tensor.functions.creation import from_numpy, zeros_like
-from metaop.tensor.gradients import no_grad
+from metaop.tensor.grad_mode import no_grad
 
 _LINEAR = ("linear", "sigmoid")
 _GAINS = {"tanh": 5.0 / 3, "relu": math.sqrt(2.0), "selu": 3.0 / 4}

@@ -28,7 +28,7 @@ from metaop.nn.parameter import UninitializedBuffer, UninitializedParameter, is_
 from metaop.nn.sizes import Size
 from metaop.tensor.core import Tensor
 from metaop.tensor.functions.creation import tensor
-from metaop.tensor.gradients import no_grad
+from metaop.tensor.grad_mode import no_grad
 from metaop.unified_graph import dtype as dtypes
 
 

@@ -11,7 +11,7 @@ from metaop.nn.parameter import Parameter
 from metaop.nn.signature_choice import SbpChoice, signature_by_name
 from metaop.tensor.core import Tensor
 from metaop.tensor.functions.creation import empty_like
-from metaop.tensor.gradients import no_grad
+from metaop.tensor.grad_mode import no_grad
 from metaop.tensor.options import device_of
 from metaop.tensor.sharded.global_tensor import spread_first
 from metaop.unified_graph import dtype as dtypes

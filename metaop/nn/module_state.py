@@ -11,7 +11,7 @@ from metaop.errors import ArgumentError, ArgumentTypeError, CheckpointError, Int
 from metaop.nn.hooks import Hook, HookTable, RemovableHandle
 from metaop.nn.parameter import Parameter, is_lazy
 from metaop.tensor.core import Tensor
-from metaop.tensor.gradients import no_grad
+from metaop.tensor.grad_mode import no_grad
 from metaop.unified_graph.recording import leaf
 from metaop.unified_graph.tracing import state
 

@@ -12,7 +12,7 @@ from metaop.nn.normalisation import _BatchNorm
 from metaop.tensor.core import Tensor
 from metaop.tensor.functions.creation import tensor
 from metaop.tensor.functions.joining import cat
-from metaop.tensor.gradients import no_grad
+from metaop.tensor.grad_mode import no_grad
 
 
 class SyncBatchNorm(_BatchNorm):

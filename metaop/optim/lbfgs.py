@@ -13,7 +13,7 @@ from metaop.tensor.core import Tensor
 from metaop.tensor.functions.complex_numbers import view_as_real
 from metaop.tensor.functions.creation import zeros_like
 from metaop.tensor.functions.joining import cat
-from metaop.tensor.gradients import no_grad
+from metaop.tensor.grad_mode import no_grad
 
 
 class LBFGS(Optimizer):

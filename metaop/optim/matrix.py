@@ -16,7 +16,7 @@ from metaop.reduce.meta_op import reduce_axes
 from metaop.reindex.views import transpose
 from metaop.tensor.core import Tensor
 from metaop.tensor.functions.creation import tensor, zeros_like
-from metaop.tensor.gradients import no_grad
+from metaop.tensor.grad_mode import no_grad
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.node import Node
 

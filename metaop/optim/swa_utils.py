@@ -14,7 +14,7 @@ from metaop.optim.lr_scheduler.base import LRScheduler, per_group
 from metaop.optim.optimizer import Optimizer
 from metaop.tensor.core import Tensor
 from metaop.tensor.functions.creation import tensor
-from metaop.tensor.gradients import no_grad
+from metaop.tensor.grad_mode import no_grad
 
 Average = Callable[[Tensor, Tensor, Any], Tensor]
 

@@ -3,7 +3,8 @@
 # ruff: noqa: I001
 # fmt: off
 from metaop.tensor import (
-    fetching, gradients, legacy, promotion, resizing, sharing, special_methods, storage,
+    fetching, grad_mode, gradients, legacy, promotion, reading, resizing, sharing,
+    special_methods, storage,
 )
 from metaop.tensor.functions import (
     activations, comparison, complex_numbers, conversion, counting, creation,

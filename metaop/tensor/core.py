@@ -1,11 +1,14 @@
 """The Tensor: a handle on a recorded value, with PyTorch's aliasing and gradient semantics.
 
-Values are immutable; an in-place operation binds the handle to a new value. Two ways of sharing
-storage follow from that:
-- A *view* remembers its base and the view operators between them. It derives itself again when
-  the base has been written, and writing through it writes the base.
-- *Peers* (a tensor and what `detach()` and `data` make of it) share a cell: who writes puts the
-  value there, and the others adopt it, each with its own gradient history, when they are read.
+Values are immutable; an in-place operation binds the handle to a new value. Tensors therefore share
+storage in two ways:
+- A *view* holds its base and the view operators between them. After a write to the base it applies
+  these operators again, and a write through the view writes the base.
+- *Peers* (a tensor and what `detach()` and `data` make of it) share a cell. A write puts the new
+  value there, and each peer adopts it, with a gradient history of its own, when it is read.
+
+Most methods are declared elsewhere in this folder (`surface.py`): `gradients.py` says how gradients
+are tracked, `reading.py` how Python reads values, `writing.py` how results are written in place.
 """
 
 from __future__ import annotations
@@ -16,20 +19,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from metaop.codegen.memory.buffers import Buffer, settled
+from metaop.codegen.memory.buffers import Buffer
 from metaop.codegen.memory.shared import SharedMemory
-from metaop.differentiation.tape import Cotangent, TapeEntry
+from metaop.differentiation.tape import TapeEntry
 from metaop.errors import (
     ArgumentTypeError,
     DTypeError,
     GradientError,
     ShapeError,
-    UnsupportedError,
 )
 from metaop.executor import realize
 from metaop.operators.basic import overwrite
 from metaop.operators.view_write import view_write
-from metaop.reindex.strided import strided_values
 from metaop.tensor import history
 from metaop.tensor.attributes import Holder, own_fields
 from metaop.tensor.history import Cell
@@ -45,19 +46,18 @@ from metaop.unified_graph.recording import (
     Call,
     Epoch,
     leaf,
-    meeting,
     modes,
     record,
     share_epoch,
 )
-from metaop.unified_graph.tensor_type import CPU, META, Device, TensorType
+from metaop.unified_graph.tensor_type import CPU, Device, TensorType
 from metaop.unified_graph.tracing import state
 
 ViewStep = tuple[Composite, tuple[Any, ...]]
 
-# What writes the same everywhere may write through an expanded view.
+# Operators that write one value everywhere, and so may write through an expanded view.
 _UNIFORM_WRITES = ("fill_", "zero_")
-# So many writes in a row are computed together: a pass over the tensor for each costs more.
+# How many writes in a row become one program: without a limit it would grow with a loop.
 _MOST_UNREAD_WRITES = 16
 
 if TYPE_CHECKING:
@@ -81,17 +81,17 @@ class Tensor(_Bound):
 
     _call: Call
     _grad: Tensor | None = None
-    # What a leaf that stopped tracking gradients had: it has its hooks again when it tracks again.
+    # The tape entry of a leaf that stopped tracking: with it, its hooks come back with tracking.
     _frozen_tape: TapeEntry | None = None
     # The base of a view and the view operators between them.
     _base: Tensor | None = None
     _steps: tuple[ViewStep, ...]
-    # What a tensor that is no view shares with its detached peers.
+    # The storage that a tensor shares with its peers, unless it is a view.
     _cell: Cell | None = None
-    # How many writes of the base or the cell this tensor has seen; how often it was written.
+    # How many writes of its base or cell this tensor has adopted, and how often it was written.
     _seen: int
     _writes: int = 0
-    # The memory that other processes see, for which the values of writes are meant.
+    # The memory that other processes see, into which writes are copied.
     _shared: SharedMemory | None = None
     # Lets `numpy_array * tensor` reach Tensor.__rmul__.
     __array_priority__ = 1000
@@ -101,7 +101,7 @@ class Tensor(_Bound):
 
     @property
     def call(self) -> Call:
-        """The recorded value, brought up to date with what shares the storage."""
+        """The recorded value, after all writes to the storage."""
         if self._base is not None or self._cell is not None:
             self._refresh()
         return self._call
@@ -143,8 +143,8 @@ class Tensor(_Bound):
     def _rebind(self, call: Call, operator: str, started: int | None = None) -> None:
         """Makes `call` the value of this tensor: every in-place operation ends here.
 
-        `started` is the sequence number from which on calls belong to the operation itself: what
-        those save may be overwritten by it.
+        Calls from the sequence number `started` on belong to the operation itself, which may
+        overwrite what they save.
         """
         old = self.call
         if call is old:
@@ -181,10 +181,11 @@ class Tensor(_Bound):
             self._seen = self._cell.writes
 
     def _assign(self, call: Call, operator: str) -> None:
-        """Makes the fresh, untracked `call` of the right type the value, outside the tape.
+        """Makes `call`, which is fresh, untracked and of the same type, the value, off the tape.
 
-        The short way for many tensors at once (an optimizer's step), right after `self.call` was
-        read: a leaf stays a leaf, what was saved for a backward pass counts as overwritten.
+        It is a cheap `_rebind` for many tensors at once (an optimizer's step), and requires that
+        `self.call` has just been read. A leaf stays a leaf. What a backward pass has saved counts
+        as overwritten.
         """
         if self._base is not None or self._cell is not None:
             previous, modes.gradients = modes.gradients, False
@@ -222,7 +223,7 @@ class Tensor(_Bound):
             realize(written)
 
     def _show_as(self, step: Composite, attributes: tuple[Any, ...]) -> Tensor:
-        """Turns this tensor into a view of what it was: in-place changes of the shape."""
+        """Turns this tensor into a view of what it was, for changes of the shape in place."""
         call = self.call
         if call.requires_grad and history.is_leaf_call(call):
             raise history.leaf_write(step.name + "_")
@@ -274,38 +275,9 @@ class Tensor(_Bound):
     def requires_grad(self, value: bool) -> None:
         self.requires_grad_(value)
 
-    def requires_grad_(self, requires_grad: bool = True) -> Tensor:
-        """Makes a leaf record what is done with it (or stop doing so)."""
-        call = self.call
-        if call.requires_grad == requires_grad:
-            return self
-        if not self.is_leaf:
-            raise GradientError(
-                "you can only change requires_grad flags of leaf variables",
-                fix="use .detach() for a tensor that does not require grad",
-            )
-        if requires_grad and not call.type.differentiable:
-            raise GradientError(
-                f"only floating point tensors can require gradients, not {call.type.dtype.name}",
-                fix="convert with .float() first",
-            )
-        epoch, call = call.epoch, history.own(call)
-        if requires_grad and meeting.trained is not None:
-            call = meeting.trained(call)
-        call.epoch = epoch
-        call.requires_grad = requires_grad
-        if requires_grad:
-            call.tape = self._frozen_tape or TapeEntry(accumulate=history.accumulator(self))
-        else:
-            self._frozen_tape = self._call.tape
-        self._call = call
-        if call.buffer is None:
-            recorder.watch(self)
-        return self
-
     @property
     def grad(self) -> Tensor | None:
-        """What backward passes have added up for a leaf (or after `retain_grad()`)."""
+        """The gradient that backward passes accumulate for a leaf (or after `retain_grad()`)."""
         found = self._grad
         if found is None and not self.is_leaf and not self.retains_grad:
             warnings.warn(
@@ -342,34 +314,13 @@ class Tensor(_Bound):
                 fix="convert the gradient with .to(tensor.dtype)",
             )
 
-    def _accumulate_grad(self, gradient: Cotangent) -> None:
-        # Reading that of a leaf tells a trace of it; of any other tensor it warns the user.
-        found = self.grad if self.is_leaf else self._grad
-        if isinstance(gradient, Call) and not (found is not None and found.is_sparse):
-            if found is None:
-                self.grad = wrap(gradient)
-            elif modes.gradients:
-                self.grad = found + wrap(gradient)
-            else:
-                found.add_(wrap(gradient))
-            return
-        from metaop.tensor.sparse.tensors import wrap_gradient
-
-        added = wrap_gradient(gradient)
-        self.grad = added if found is None else found + added
-
-    @property
-    def is_leaf(self) -> bool:
-        call = self.call
-        return not call.requires_grad or history.is_leaf_call(call)
-
     def detach(self) -> Tensor:
         """The same storage without gradient tracking."""
         return self._peer(share_epoch)
 
     @property
     def data(self) -> Tensor:
-        """As `detach()`, but writing into it does not count as a change for backward's checks."""
+        """Like `detach()`, but backward does not notice writes to it."""
         return self._peer(None)
 
     @data.setter
@@ -387,7 +338,7 @@ class Tensor(_Bound):
 
     def _peer(self, link: Callable[[Call, Call], None] | None) -> Tensor:
         source = self.call
-        # While a function is captured, what it makes is known by values of its own.
+        # A capture tells the tensors of a function apart by their calls, so each has its own.
         is_same = link is not None and not (state.trace is not None and source.buffer is not None)
         call = history.untracked(source) if is_same else history.own(source)
         if link is not None and call is not source:
@@ -407,85 +358,12 @@ class Tensor(_Bound):
             peer._writes = self._writes
         return peer
 
-    # --- values -----------------------------------------------------------------------------
-
-    def buffer(self) -> Buffer:
-        """The memory of the value, computed now if it is not there yet."""
-        call = self.call
-        if call.type.device is META:
-            raise UnsupportedError(
-                f"Cannot copy out of meta tensor; no data! (shape {list(call.type.shape)})",
-                fix="make it on another device, for example with Module.to_empty(device='cpu')",
-            )
-        if call.buffer is None:
-            if call.scalar is not None:
-                value = np.asarray(call.scalar).astype(call.type.dtype.numpy)
-                placement = call.type.device.placement
-                spread = Buffer.from_numpy if placement is None else placement.everywhere
-                call.buffer = spread(value)
-            else:
-                realize(call)
-        buffer = call.buffer
-        assert buffer is not None
-        settled()
-        return buffer
-
-    def numpy(self, *, force: bool = False) -> np.ndarray:
-        """The values as a NumPy array that shares memory with the tensor.
-
-        Raises GradientError for a tensor that requires grad, and ArgumentTypeError for one that is
-        not in host memory, unless `force` is set. Of a global tensor it is a copy of the whole, for
-        which every rank of its placement has to ask.
-        """
-        if self.device.type != "cpu" and not force:
-            raise ArgumentTypeError(
-                f"can't convert {self.device} device type tensor to numpy",
-                fix="use tensor.cpu() to copy it to host memory first",
-            )
-        if self.requires_grad and not force and modes.gradients:
-            raise GradientError(
-                "can't call numpy() on a tensor that requires grad",
-                fix="use tensor.detach().numpy()",
-            )
-        return self._array() if self.device.placement is None else self._array().copy()
-
-    def _array(self) -> np.ndarray:
-        kind = self._call.type
-        return self.buffer().view(kind.shape, kind.dtype.numpy)
-
-    def item(self) -> int | float | bool:
-        """The value of a tensor with one element as a Python number."""
-        call = self.call
-        kind = call.type
-        if kind.shape and kind.size != 1:
-            raise ShapeError(
-                f"a Tensor with {kind.size} elements cannot be converted to Scalar "
-                f"(shape {list(kind.shape)})",
-                fix="index or reduce it first",
-            )
-        found = None if state.trace is not None else strided_values(call)
-        if found is not None:
-            return found.item()
-        buffer = self.buffer()
-        if isinstance(buffer, Buffer):
-            return buffer.number(kind.dtype.numpy)
-        return self._array().item()
-
-    def tolist(self) -> Any:
-        """The values as nested Python lists (a number for a 0-d tensor)."""
-        return self._values().tolist()
-
-    def _values(self) -> np.ndarray:
-        """The values, to be looked at only: views of computed ones are read where these lie."""
-        found = None if state.trace is not None else strided_values(self.call)
-        return self._array() if found is None else found
-
 
 own_fields.update(Tensor.__annotations__)
 
 
 def _are_unread_writes(call: Call) -> bool:
-    """Whether a value is that of so many writes in a row that its program grows with a loop."""
+    """Whether the last `_MOST_UNREAD_WRITES` operations on a value were pending writes to views."""
     for _ in range(_MOST_UNREAD_WRITES):
         signature = call.signature
         if not call.is_pending or signature is None or signature.composite is not view_write:
@@ -506,7 +384,7 @@ def wrap(call: Call) -> Tensor:
 
 
 def view(source: Tensor, step: Composite, attributes: tuple[Any, ...] = ()) -> Tensor:
-    """The tensor that `step` makes of `source`, sharing its storage."""
+    """The view that `step` makes of `source`."""
     call = source.call
     tensor = wrap(_viewed(call, step, attributes))
     base = source._base
@@ -528,5 +406,5 @@ def _viewed(source: Call, step: Composite, attributes: tuple[Any, ...]) -> Call:
 
 
 def from_array(array: np.ndarray, dtype: DType, device: Device = CPU) -> Tensor:
-    """A leaf tensor on the memory of a NumPy array of the same type (copied when unaligned)."""
+    """A leaf on the memory of a NumPy array of the same type, which is copied if unaligned."""
     return wrap(leaf(TensorType(array.shape, dtype, device), Buffer.from_numpy(array)))

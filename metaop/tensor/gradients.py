@@ -1,189 +1,23 @@
-"""Gradients as users ask for them: `backward`, hooks, and the modes of tracking."""
+"""Gradients as users ask for them: `backward`, `requires_grad_`, hooks."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
-from functools import wraps
 from typing import Any
 from weakref import ref
 
 from metaop.differentiation import tape
 from metaop.differentiation.tape import Cotangent, TapeEntry, origin
-from metaop.errors import GradientError, ShapeError, UnsupportedError
+from metaop.errors import GradientError, ShapeError
 from metaop.operators.basic import constant_fill, filled
+from metaop.tensor import history
 from metaop.tensor.core import Tensor
 from metaop.tensor.grad_fn import GradFn
 from metaop.tensor.sparse.tensors import wrap_gradient
 from metaop.tensor.surface import attribute, method, public
-from metaop.unified_graph.recording import Call, modes, record, scalar_leaf
+from metaop.unified_graph.cut import recorder
+from metaop.unified_graph.recording import Call, meeting, modes, record, scalar_leaf
 from metaop.unified_graph.tensor_type import CPU
-
-
-def _check_tangents(mode: _GradientMode) -> None:
-    """Refuses that the user stops gradients where tangents are computed with their help."""
-    name = sys._getframe(2).f_globals.get("__name__", "")
-    if modes.duals and not mode.mode and not name.startswith("metaop."):
-        raise UnsupportedError(
-            f"{type(mode).__name__} inside of forward_ad.dual_level would stop tangents too",
-            fix="leave it away: unpack_dual gives values without history",
-        )
-
-
-class _GradientMode:
-    """Sets gradient tracking: a context manager, and a decorator of functions and classes."""
-
-    mode = True
-
-    def __init__(self, function: Callable[..., Any] | None = None) -> None:
-        self._previous: list[bool] = []
-
-    def __new__(cls, function: Any = None, *args: Any) -> Any:
-        self = object.__new__(cls)
-        if callable(function):
-            self.__init__()  # type: ignore[misc]
-            return self(function)
-        return self
-
-    def _fresh(self) -> _GradientMode:
-        return type(self)()
-
-    def __enter__(self) -> None:
-        _check_tangents(self)
-        self._previous.append(modes.gradients)
-        modes.gradients = self.mode
-
-    def __exit__(self, *exception: object) -> None:
-        modes.gradients = self._previous.pop()
-
-    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        import inspect
-
-        if inspect.isgeneratorfunction(function):
-            return self._generator(function)
-
-        @wraps(function)
-        def run(*args: Any, **kwargs: Any) -> Any:
-            with self._fresh():
-                return function(*args, **kwargs)
-
-        return run
-
-    def _generator(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(function)
-        def run(*args: Any, **kwargs: Any) -> Any:
-            generator = function(*args, **kwargs)
-            try:
-                with self._fresh():
-                    item = next(generator)
-                while True:
-                    try:
-                        sent = yield item
-                    except GeneratorExit:
-                        generator.close()
-                        raise
-                    except BaseException as error:
-                        with self._fresh():
-                            item = generator.throw(error)
-                    else:
-                        with self._fresh():
-                            item = generator.send(sent)
-            except StopIteration as stop:
-                return stop.value
-
-        return run
-
-
-class no_grad(_GradientMode):
-    """Nothing recorded inside tracks gradients: `with no_grad():`, `@no_grad()`, `@no_grad`.
-
-    Raises UnsupportedError inside of `forward_ad.dual_level`.
-
-    >>> x = metaop.ones(1, requires_grad=True)
-    >>> with metaop.no_grad():
-    ...     (x * 2).requires_grad
-    False
-    """
-
-    mode = False
-
-
-class enable_grad(_GradientMode):
-    """Gradients are tracked inside, also within `no_grad`.
-
-    Unlike the modes that switch tracking off, it raises no UnsupportedError inside of
-    `forward_ad.dual_level`.
-
-    >>> x = metaop.ones(1, requires_grad=True)
-    >>> with metaop.no_grad(), metaop.enable_grad():
-    ...     (x * 2).requires_grad
-    True
-    """
-
-    mode = True
-
-
-class inference_mode(_GradientMode):
-    """`no_grad` under the name for evaluation; `inference_mode(False)` changes nothing.
-
-    Tensors that are made inside may be used everywhere. Raises UnsupportedError inside of
-    `forward_ad.dual_level`.
-
-    >>> with metaop.inference_mode():
-    ...     metaop.is_grad_enabled()
-    False
-    """
-
-    mode = False
-
-    def __new__(cls, mode: Any = True) -> Any:
-        return _GradientMode.__new__(cls, mode)
-
-    def __init__(self, mode: Any = True) -> None:
-        super().__init__()
-        self.mode = modes.gradients if mode is False else False
-
-    def _fresh(self) -> _GradientMode:
-        return type(self)(self.mode is False)
-
-
-class set_grad_enabled(_GradientMode):
-    """Switches tracking on or off: at once as a function, until the end as a context manager.
-
-    Switching it off raises UnsupportedError inside of `forward_ad.dual_level`.
-
-    >>> with metaop.set_grad_enabled(False):
-    ...     metaop.is_grad_enabled()
-    False
-    """
-
-    def __new__(cls, mode: bool) -> Any:
-        return object.__new__(cls)
-
-    def __init__(self, mode: bool) -> None:
-        self.mode = bool(mode)
-        _check_tangents(self)
-        self._previous = [modes.gradients]
-        modes.gradients = self.mode
-
-    def __enter__(self) -> None:
-        modes.gradients = self.mode
-
-    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        modes.gradients = self._previous[-1]
-        return super().__call__(function)
-
-    def _fresh(self) -> _GradientMode:
-        return set_grad_enabled(self.mode)
-
-
-def is_grad_enabled() -> bool:
-    """Whether gradients are tracked now.
-
-    >>> metaop.is_grad_enabled()
-    True
-    """
-    return modes.gradients
 
 
 def ones_like_call(call: Call) -> Call:
@@ -232,6 +66,58 @@ def start_of(outputs: Sequence[Tensor], gradients: Sequence[Any]) -> list[tuple[
             )
         roots.append((call, cotangent_of(output, gradient)))
     return roots
+
+
+@method()
+def requires_grad_(input: Tensor, requires_grad: bool = True) -> Tensor:
+    """Makes a leaf track gradients, or stop doing so; returns the tensor."""
+    call = input.call
+    if call.requires_grad == requires_grad:
+        return input
+    if not input.is_leaf:
+        raise GradientError(
+            "you can only change requires_grad flags of leaf variables",
+            fix="use .detach() for a tensor that does not require grad",
+        )
+    if requires_grad and not call.type.differentiable:
+        raise GradientError(
+            f"only floating point tensors can require gradients, not {call.type.dtype.name}",
+            fix="convert with .float() first",
+        )
+    epoch, call = call.epoch, history.own(call)
+    if requires_grad and meeting.trained is not None:
+        call = meeting.trained(call)
+    call.epoch = epoch
+    call.requires_grad = requires_grad
+    if requires_grad:
+        call.tape = input._frozen_tape or TapeEntry(accumulate=history.accumulator(input))
+    else:
+        input._frozen_tape = input._call.tape
+    input._call = call
+    if call.buffer is None:
+        recorder.watch(input)
+    return input
+
+
+@attribute()
+def is_leaf(input: Tensor) -> bool:
+    """Whether nothing that tracks gradients computed this tensor."""
+    call = input.call
+    return not call.requires_grad or history.is_leaf_call(call)
+
+
+@method()
+def _accumulate_grad(input: Tensor, gradient: Cotangent) -> None:
+    """Adds a gradient to `.grad`."""
+    # A trace notes reads of a leaf's `grad`; reading that of any other tensor warns the user.
+    found = input.grad if input.is_leaf else input._grad
+    added = wrap_gradient(gradient)
+    if found is None:
+        input.grad = added
+    elif added.is_sparse or found.is_sparse or modes.gradients:
+        input.grad = found + added
+    else:
+        found.add_(added)
 
 
 @method()
@@ -347,14 +233,7 @@ def retain_grad(input: Tensor) -> None:
     entry = _entry(input, "retain_grad on")
     if entry.accumulate is not None or input.retains_grad:
         return
-    owner = ref(input)
-
-    def keep(gradient: Cotangent) -> None:
-        tensor = owner()
-        if tensor is not None:
-            tensor._accumulate_grad(gradient)
-
-    entry.retains.append(keep)
+    entry.retains.append(history.accumulator(input))
 
 
 @attribute()

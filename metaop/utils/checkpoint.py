@@ -11,7 +11,7 @@ from metaop.differentiation.tape import Cotangent, TapeEntry, backward, pass_thr
 from metaop.errors import ArgumentError
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.generator import get_rng_state, set_rng_state
-from metaop.tensor.gradients import enable_grad
+from metaop.tensor.grad_mode import enable_grad
 from metaop.unified_graph.recording import Call, modes, next_sequence
 from metaop.utils.selective_checkpoint import (
     CheckpointPolicy,

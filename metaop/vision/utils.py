@@ -13,7 +13,7 @@ from metaop.errors import ShapeError
 from metaop.tensor.core import Tensor
 from metaop.tensor.functions.creation import from_numpy
 from metaop.tensor.functions.joining import stack
-from metaop.tensor.gradients import no_grad
+from metaop.tensor.grad_mode import no_grad
 
 
 def _batch(tensor: Tensor | Sequence[Tensor]) -> Tensor:

@@ -23,7 +23,7 @@ from metaop.ao.quantization.scheme import (
 from metaop.nn.module import Module
 from metaop.tensor.core import Tensor
 from metaop.tensor.functions.creation import full, ones, zeros
-from metaop.tensor.gradients import no_grad
+from metaop.tensor.grad_mode import no_grad
 from metaop.unified_graph.dtype import DType, float32, int8, int32, uint8
 
 

@@ -12,7 +12,7 @@ from metaop.errors import ArgumentError
 from metaop.tensor.core import Tensor
 from metaop.tensor.functions.counting import histc
 from metaop.tensor.functions.creation import tensor, zeros
-from metaop.tensor.gradients import no_grad
+from metaop.tensor.grad_mode import no_grad
 from metaop.unified_graph.dtype import float32
 
 # So many parts of a bin are dealt out where a histogram gets a wider range.

@@ -21,7 +21,7 @@ from metaop.tensor.core import Tensor
 from metaop.tensor.functions.creation import full, tensor
 from metaop.tensor.functions.pointwise import maximum, minimum
 from metaop.tensor.functions.selection import where
-from metaop.tensor.gradients import no_grad
+from metaop.tensor.grad_mode import no_grad
 from metaop.unified_graph.dtype import DType, float32, int8, uint8
 
 _EPS = 2.0**-23

@@ -14,7 +14,7 @@ from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.functions.creation import full, zeros
 from metaop.tensor.functions.pointwise import round
 from metaop.tensor.functions.selection import clamp, where
-from metaop.tensor.gradients import no_grad
+from metaop.tensor.grad_mode import no_grad
 from metaop.unified_graph.dtype import float32, int8, uint8
 from metaop.unified_graph.recording import record
 

@@ -11,7 +11,7 @@ from metaop.reduce.meta_op import reduce_axes
 from metaop.reindex.views import reshape
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.functions.creation import tensor
-from metaop.tensor.gradients import no_grad
+from metaop.tensor.grad_mode import no_grad
 from metaop.tensor.shared_storage import settle
 from metaop.unified_graph.composite import composite
 from metaop.unified_graph.dtype import promote

@@ -13,7 +13,7 @@ from metaop.tensor.core import Tensor
 from metaop.tensor.functions.joining import cat
 from metaop.tensor.functions.random import randn
 from metaop.tensor.functions.ranges import eye
-from metaop.tensor.gradients import no_grad
+from metaop.tensor.grad_mode import no_grad
 from metaop.tensor.linear_algebra.decompositions import solve
 from metaop.tensor.linear_algebra.householder import geqrf, householder_product
 from metaop.tensor.linear_algebra.matrix_functions import matrix_exp

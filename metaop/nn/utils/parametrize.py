@@ -11,7 +11,7 @@ from metaop.nn.containers import ModuleDict, ModuleList
 from metaop.nn.module import Module
 from metaop.nn.parameter import Parameter
 from metaop.tensor.core import Tensor
-from metaop.tensor.gradients import no_grad
+from metaop.tensor.grad_mode import no_grad
 
 AnyModule = TypeVar("AnyModule", bound=Module)
 

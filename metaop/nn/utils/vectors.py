@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from metaop.tensor.core import Tensor
 from metaop.tensor.functions.joining import cat
-from metaop.tensor.gradients import no_grad
+from metaop.tensor.grad_mode import no_grad
 
 
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:

@@ -12,7 +12,7 @@ from metaop.nn import functional as F
 from metaop.nn.module import Module
 from metaop.tensor.core import Tensor
 from metaop.tensor.functions.creation import full, zeros
-from metaop.tensor.gradients import no_grad
+from metaop.tensor.grad_mode import no_grad
 from metaop.unified_graph.dtype import float32, uint8
 
 

@@ -16,7 +16,7 @@ from metaop.errors import ArgumentError, UnsupportedError
 from metaop.nn.module import Module
 from metaop.tensor.core import Tensor
 from metaop.tensor.functions.creation import full, zeros
-from metaop.tensor.gradients import no_grad
+from metaop.tensor.grad_mode import no_grad
 from metaop.unified_graph.dtype import DType, float32, int8, int32
 
 # So many products of an input of 8 bits and a weight of 8 bits have a sum in int32.
