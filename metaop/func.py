@@ -1,8 +1,8 @@
-"""Functions of functions, as in `torch.func`: gradients, Jacobians, maps over a batch.
+"""Function transforms, as in `torch.func`: gradients, Jacobians, maps over a batch.
 
-Gradients of gradients are gradients here, so these nest. Results track gradients as other results
-do: where an argument does, or a tensor that the function holds, and not within `no_grad()`, which
-changes no value. `vmap` computes all elements of a batch at once.
+The transforms nest, because gradients are differentiable. Their results track gradients like any
+other: if an argument does or a tensor that the function closes over, and not within `no_grad()`,
+which leaves the values unchanged. `vmap` computes all elements of a batch at once.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Numbers = int | tuple[int, ...]
 
 
 class _Depth(local):
-    """How many of these functions run inside one another on this thread, and since which call."""
+    """How deeply transforms are nested on this thread, and where the outermost began to record."""
 
     value = 0
     started = 0
@@ -59,7 +59,7 @@ _depth = _Depth()
 
 @contextmanager
 def _tracking() -> Iterator[None]:
-    """Where one of these functions records: gradients are tracked in every mode of the caller."""
+    """The scope in which a transform records: it tracks gradients whatever the caller's mode."""
     if not _depth.value:
         _depth.started = next_sequence()
     _depth.value += 1
@@ -71,14 +71,14 @@ def _tracking() -> Iterator[None]:
 
 
 def _fresh_leaf(x: Tensor) -> Tensor:
-    """The value of a tensor as a leaf whose gradient only these functions ask for."""
+    """The value of a tensor as a new leaf, which accumulates no gradient in `grad`."""
     leaf = x.detach().requires_grad_()  # type: ignore[attr-defined]
     leaf.call.tape.accumulate = tape.discard
     return leaf
 
 
 def _tracked(value: Any) -> Any:
-    """The tensors of a tree as new ones that track gradients, also those of an outer `grad`."""
+    """The tensors of a tree as new ones that track gradients, also those of an outer transform."""
 
     def fresh(x: Any) -> Any:
         if not isinstance(x, Tensor) or not x.dtype.is_differentiable:
@@ -100,9 +100,9 @@ def _run(
 
 
 def _shown(result: Any) -> Any:
-    """A result as the caller gets it: without the graph of what was tracked here only.
+    """A result for the caller, without the history that only the transform tracked.
 
-    Without gradients, that is the graph of all that was recorded since the function started.
+    Under the caller's `no_grad()`, that is everything recorded since the outermost transform began.
     """
     if _depth.value and modes.gradients:
         return result
@@ -118,7 +118,7 @@ def _shown(result: Any) -> Any:
 
 
 def _gradients(output: Tensor, sources: Any, weight: Tensor | None = None) -> Any:
-    """The gradients of one output by all tensors of a tree, zeros where there are none."""
+    """The gradients of one output with respect to all tensors of a tree, zeros where unused."""
     leaves, structure = tree_flatten(sources)
     tracked = [x for x in leaves if isinstance(x, Tensor) and x.requires_grad]
     if not output.requires_grad:
@@ -133,9 +133,9 @@ def _gradients(output: Tensor, sources: Any, weight: Tensor | None = None) -> An
 def grad_and_value(
     func: Callable[..., Any], argnums: Numbers = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
-    """A function that gives the gradient of `func` (by arguments `argnums`) and its value.
+    """A function that returns the gradient of `func` (by arguments `argnums`) and its value.
 
-    Gradients have the shapes of the arguments. Raises GradientError for a result that is no number.
+    Gradients have the shapes of the arguments. Raises GradientError unless the value is a number.
 
     >>> slope, value = metaop.func.grad_and_value(lambda x: x**2)(metaop.tensor(3.0))
     >>> slope.item(), value.item()
@@ -159,12 +159,12 @@ def grad_and_value(
 def grad(
     func: Callable[..., Any], argnums: Numbers = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
-    """A function that gives the gradient of `func`, which returns a number.
+    """A function that returns the gradient of `func`, whose value is a number.
 
-    With `has_aux` it returns a number and something else, which is passed on.
+    With `has_aux`, `func` returns a number and auxiliary data, which is returned too.
 
-    Gradients have the shapes of the arguments at `argnums`. Raises GradientError for a result
-    that is no number.
+    Gradients have the shapes of the arguments at `argnums`. Raises GradientError unless the value
+    is a number.
 
     >>> metaop.func.grad(lambda x: (x**2).sum())(metaop.tensor([1.0, 2.0])).tolist()
     [2.0, 4.0]
@@ -182,7 +182,7 @@ def grad(
 def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
     """The result of `func`, and a function from a cotangent to the gradients of all primals.
 
-    A cotangent has the shape of the result, a gradient that of its primal.
+    A cotangent has the shape of the result, and a gradient that of its primal.
 
     >>> value, pull = metaop.func.vjp(lambda x: x**2, metaop.tensor([3.0]))
     >>> pull(metaop.ones(1))[0].tolist()
@@ -200,7 +200,7 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple
         nonlocal sources, value
         outputs = tree_flatten(value)[0]
         if tape.has_released([x.call for x in outputs if isinstance(x, Tensor)]):
-            # A backward pass of the caller, who tracks something else, has freed the graph.
+            # A backward pass of the caller has freed the graph.
             sources, value, _ = run()
             outputs = tree_flatten(value)[0]
         pairs = list(zip(outputs, tree_flatten(cotangents)[0], strict=True))
@@ -238,11 +238,11 @@ def jvp(func: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = F
 
 
 def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:
-    """The result of `func` at `primals`, and the function that is its derivative there.
+    """The result of `func` at `primals`, and its derivative there as a linear function.
 
-    That function takes tangents of the shapes and types of `primals` and gives the derivative along
-    them, of the shape of the result; `func` does not run again. Raises ArgumentError for tangents
-    that do not fit.
+    That function takes tangents of the shapes and types of `primals` and returns the derivative
+    along them, with the shape of the result, without running `func` again. It raises ArgumentError
+    for tangents of other shapes or types.
 
     >>> value, along = metaop.func.linearize(metaop.exp, metaop.zeros(2))
     >>> value, along(metaop.tensor([1.0, 2.0]))
@@ -260,7 +260,7 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
             raise ArgumentError(
                 f"Expected the tangents {given_form} to have the same argspec as the primals "
                 f"{shape}",
-                fix="nest the tangents as the primals",
+                fix="nest the tangents like the primals",
             )
         for place, (tangent, primal) in enumerate(zip(given, inputs)):
             for what in ("shape", "device", "dtype"):
@@ -269,7 +269,7 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
                         f"tangent:{place} with {what} {getattr(tangent, what)} in flattened pytree "
                         f"doesn't match the {what} {getattr(primal, what)} of the corresponding "
                         "primal.",
-                        fix="pass tangents like the primals",
+                        fix="pass tangents with the shapes and types of the primals",
                     )
         with _tracking():
             found = [
@@ -282,10 +282,10 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
 
 
 def functionalize(func: Callable[..., Any], *, remove: str = "mutations") -> Callable[..., Any]:
-    """The same function: writes in place are recorded as functions of the values before.
+    """The function itself, because metaop records in-place operations without mutation anyway.
 
     `remove` is "mutations" or "mutations_and_views"; anything else raises ArgumentError. Results
-    have the shapes that they had.
+    keep their shapes.
 
     >>> metaop.func.functionalize(lambda x: x.clone().add_(1))(metaop.zeros(2))
     tensor([1., 1.])
@@ -305,9 +305,9 @@ def functionalize(func: Callable[..., Any], *, remove: str = "mutations") -> Cal
 
 
 def replace_all_batch_norm_modules_(root: Any) -> Any:
-    """Lets the batch norms of a module normalise by the batch alone, and returns the module.
+    """Makes the batch norms of a module use only the statistics of the batch; returns the module.
 
-    Their running statistics, which a mapped function must not write, are dropped; shapes stay.
+    It drops their running statistics, which a mapped function must not write; shapes stay the same.
 
     >>> net = metaop.func.replace_all_batch_norm_modules_(nn.Sequential(nn.BatchNorm1d(2)))
     >>> net[0].running_mean is None, net[0].track_running_stats
@@ -322,8 +322,11 @@ def replace_all_batch_norm_modules_(root: Any) -> Any:
 
 
 def _slopes(output: Tensor, sources: Any) -> tuple[Tensor, Any]:
-    """A cotangent, and the gradients that it gives: products of the derivative with a direction
-    are their gradient by the cotangent, in which they are linear."""
+    """A cotangent and the gradients for it.
+
+    These are linear in the cotangent, so their gradient with respect to it is a product of the
+    Jacobian with a direction.
+    """
     weight = _fresh_leaf(zeros_like(output))
     return weight, _gradients(output, sources, weight)
 
@@ -335,10 +338,10 @@ def jacrev(
     has_aux: bool = False,
     chunk_size: int | None = None,
 ) -> Callable[..., Any]:
-    """A function that gives the derivatives of all outputs: (*output, *input) for each tensor.
+    """A function that returns the Jacobian of `func` row by row: (*output, *input) for each tensor.
 
-    The rows are one gradient, mapped over the unit vectors, at most `chunk_size` of them at once.
-    An input of shape (n) and a result of shape (m) give (m, n).
+    It maps one gradient over the unit vectors, at most `chunk_size` of them at once. An input of
+    shape (n) and a result of shape (m) give (m, n).
 
     >>> metaop.func.jacrev(lambda x: 3 * x)(metaop.ones(2)).tolist()
     [[3.0, 0.0], [0.0, 3.0]]
@@ -365,7 +368,7 @@ def _jacobians(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
-    """What `jacrev` and `jacfwd` give: `of(output, sources)` for all outputs of the function."""
+    """The result of `jacrev` and `jacfwd`: `of(output, sources)` for each output."""
     with _tracking():
         sources, result = _run(func, argnums, args, kwargs)
         value, rest = result if has_aux else (result, None)
@@ -382,7 +385,7 @@ def _jacobians(
 def jacfwd(
     func: Callable[..., Any], argnums: Numbers = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
-    """`jacrev` column by column: quicker where a function has more outputs than inputs.
+    """`jacrev` column by column, which is faster for functions with more outputs than inputs.
 
     The shapes are those of `jacrev`: (*output, *input).
 
@@ -408,15 +411,15 @@ def jacfwd(
 
 
 def _unit_vectors(like: Tensor) -> Tensor:
-    """Tensors of the shape of `like` with a single 1, along a new first dimension."""
+    """All tensors of the shape of `like` with a single 1, along a new first dimension."""
     count = like.numel()
     return eye(count, dtype=like.dtype, device=like.device).reshape(count, *like.shape)
 
 
 def hessian(func: Callable[..., Any], argnums: Numbers = 0) -> Callable[..., Any]:
-    """A function that gives the second derivatives of `func`.
+    """A function that returns the second derivatives of `func`.
 
-    Of an argument of shape (n) and a number as the result it gives (n, n).
+    For an argument of shape (n) and a scalar result they have the shape (n, n).
 
     >>> metaop.func.hessian(lambda x: (x**2).sum())(metaop.ones(2)).tolist()
     [[2.0, 0.0], [0.0, 2.0]]
@@ -425,9 +428,9 @@ def hessian(func: Callable[..., Any], argnums: Numbers = 0) -> Callable[..., Any
 
 
 def stack_module_state(models: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The parameters, and the buffers, of modules of one structure, stacked by name.
+    """The parameters and the buffers of modules with the same structure, stacked by name.
 
-    Each is (models, *shape). Raises ArgumentError for no modules.
+    Each has the shape (models, *shape). Raises ArgumentError for an empty list.
 
     >>> models = [nn.Linear(3, 2) for _ in range(4)]
     >>> parameters, buffers = metaop.func.stack_module_state(models)

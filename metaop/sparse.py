@@ -1,7 +1,7 @@
-"""Sparse matrices: functions under PyTorch's names. `metaop.sparse_coo_tensor` makes tensors.
+"""Functions of sparse matrices, under PyTorch's names. `metaop.sparse_coo_tensor` makes tensors.
 
-The values of a sparse tensor are an ordinary tensor, so everything here has gradients with respect
-to them and to dense operands.
+The values of a sparse tensor are an ordinary tensor, so every function here is differentiable with
+respect to them and to dense operands.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def addmm(
 
 
 def sum(input: SparseTensor, dim: Any = None, dtype: DType | None = None) -> Any:
-    """The sum of all elements, or along dimensions, which go.
+    """The sum of all elements, or over the dimensions `dim`, which it removes.
 
     >>> matrix = metaop.sparse_coo_tensor([[0, 1], [1, 0]], [2.0, 3.0], (2, 2))
     >>> metaop.sparse.sum(matrix)
@@ -62,7 +62,7 @@ def sum(input: SparseTensor, dim: Any = None, dtype: DType | None = None) -> Any
 
 
 def softmax(input: SparseTensor, dim: int, *, dtype: DType | None = None) -> SparseTensor:
-    """The softmax of the elements that are kept, along a sparse dimension of a matrix.
+    """The softmax over the stored elements along a sparse dimension of a matrix.
 
     >>> matrix = metaop.sparse_coo_tensor([[0, 1, 1], [1, 0, 1]], [2.0, 3.0, 3.0], (2, 2))
     >>> metaop.sparse.softmax(matrix, 1).to_dense()
@@ -74,7 +74,7 @@ def softmax(input: SparseTensor, dim: int, *, dtype: DType | None = None) -> Spa
 
 
 def log_softmax(input: SparseTensor, dim: int, *, dtype: DType | None = None) -> SparseTensor:
-    """The logarithm of the softmax of the elements that are kept; the shape stays.
+    """The logarithm of the softmax over the stored elements; the shape stays the same.
 
     >>> matrix = metaop.sparse_coo_tensor([[0, 1, 1], [1, 0, 1]], [2.0, 3.0, 3.0], (2, 2))
     >>> metaop.sparse.log_softmax(matrix, 1).to_dense()
@@ -86,13 +86,13 @@ def log_softmax(input: SparseTensor, dim: int, *, dtype: DType | None = None) ->
 
 
 def _exponentials(input: SparseTensor, dim: int, dtype: DType | None) -> tuple[Any, Any]:
-    """exp(value - largest of its line), and for each value the sum over its line."""
+    """exp(value - maximum of its row or column), and for each value the sum of these over it."""
     ordered = input.coalesce()
     if ordered.sparse_dim() != 2 or ordered.dense_dim():
         raise UnsupportedError("sparse softmax: only matrices are supported")
     values: Any = ordered._values() if dtype is None else ordered._values().to(dtype)  # type: ignore
     line = 1 - dim % 2
-    index = ordered._index(ordered._places[line])
+    index = ordered._index(ordered._coordinates[line])
     count = ordered.shape[line]
     with metaop.no_grad():
         lowest = metaop.full((count,), -metaop.inf, dtype=values.dtype, device=values.device)
@@ -105,7 +105,7 @@ def _exponentials(input: SparseTensor, dim: int, dtype: DType | None) -> tuple[A
 def spdiags(diagonals: Tensor, offsets: Tensor, shape: Sequence[int], layout: Any = None) -> Any:
     """A matrix with the rows of `diagonals` on the diagonals `offsets`.
 
-    `diagonals` is (count, N) and `shape` that of the matrix; element j of a row comes to column j.
+    `diagonals` is (count, N), `shape` is that of the matrix; element j of a row goes to column j.
 
     >>> diagonals, offsets = metaop.tensor([[1, 2], [3, 4]]), metaop.tensor([0, 1])
     >>> metaop.sparse.spdiags(diagonals, offsets, (2, 2)).to_dense()
@@ -115,12 +115,12 @@ def spdiags(diagonals: Tensor, offsets: Tensor, shape: Sequence[int], layout: An
     rows, columns = shape
     numbers = np.atleast_1d(offsets.numpy(force=True))
     lines: Any = diagonals if diagonals.ndim == 2 else diagonals.reshape(1, -1)  # type: ignore
-    parts, places = [], []
+    parts, coordinates = [], []
     for line, offset in enumerate(numbers.tolist()):
         column = np.arange(max(offset, 0), min(columns, rows + offset, lines.shape[1]))
-        places.append(np.stack([column - offset, column]))
+        coordinates.append(np.stack([column - offset, column]))
         parts.append(lines[line, metaop.from_numpy(column)])
-    found = sparse_coo_tensor(np.concatenate(places, 1), metaop.cat(parts), shape).coalesce()
+    found = sparse_coo_tensor(np.concatenate(coordinates, 1), metaop.cat(parts), shape).coalesce()
     return found.to_sparse_csr() if layout is metaop.sparse_csr else found
 
 
@@ -129,7 +129,7 @@ def _typed(name: str, dtype: DType) -> Callable[..., SparseTensor]:
         return sparse_coo_tensor(indices, values, size, dtype=dtype)
 
     construct.__name__ = construct.__qualname__ = name
-    construct.__doc__ = f"A sparse tensor of {dtype.name}, by PyTorch's old name."
+    construct.__doc__ = f"A sparse tensor of {dtype.name}, under PyTorch's legacy name."
     return construct
 
 

@@ -1,4 +1,4 @@
-"""Distributions of categories: by number, by vectors of one 1, by counts."""
+"""Distributions over categories: as indices, one-hot vectors, or counts."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _PROBS_OR_LOGITS = {"probs": constraints.simplex, "logits": constraints.real_vec
 
 
 class Categorical(OfProbability):
-    """Whole numbers 0 … K - 1 with probabilities along the last dimension.
+    """Integers 0 … K - 1, with probabilities along the last dimension.
 
-    Probabilities need not sum to 1: they are divided by their sum.
+    Probabilities need not sum to 1; they are normalised.
 
     >>> metaop.distributions.Categorical(metaop.tensor([1.0, 3.0])).probs
     tensor([0.2500, 0.7500])
@@ -111,7 +111,7 @@ class OfCategorical(Distribution):
 
 
 class OneHotCategorical(OfCategorical):
-    """`Categorical` with samples as vectors of one 1, along a last dimension of size K.
+    """`Categorical` with one-hot samples along a last dimension of size K.
 
     >>> metaop.distributions.OneHotCategorical(metaop.tensor([0.0, 1.0])).sample()
     tensor([0., 1.])
@@ -161,7 +161,7 @@ class OneHotCategorical(OfCategorical):
 
 
 class OneHotCategoricalStraightThrough(OneHotCategorical):
-    """`OneHotCategorical` whose samples pass gradients to the probabilities as if they were those.
+    """`OneHotCategorical` with straight-through gradients from samples to probabilities.
 
     Samples have a last dimension of size K.
 
@@ -178,7 +178,7 @@ class OneHotCategoricalStraightThrough(OneHotCategorical):
 
 
 class Multinomial(OfCategorical):
-    """How often each category appears in `total_count` draws; the last dimension holds categories.
+    """The counts of the categories in `total_count` draws, along the last dimension.
 
     >>> metaop.distributions.Multinomial(4, metaop.tensor([0.25, 0.75])).mean
     tensor([1., 3.])
@@ -219,7 +219,7 @@ class Multinomial(OfCategorical):
     def log_prob(self, value: Tensor) -> Tensor:
         self._validate_sample(value)
         ways = lgamma(value.sum(-1) + 1) - lgamma(value + 1).sum(-1)
-        # An impossible category that never appears counts for nothing.
+        # A category of probability 0 that never appears adds 0, not 0 * -inf.
         return ways + where(value == 0, 0.0, value * self.logits).sum(-1)
 
     def entropy(self) -> Tensor:

@@ -1,4 +1,4 @@
-"""Which transforms lead from all real numbers into a set."""
+"""Which transforms map all real numbers into a set."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["ConstraintRegistry", "biject_to", "transform_to"]
 
 
 class ConstraintRegistry:
-    """Finds a transform of real numbers into a set, by the class of the set."""
+    """Finds the transform that maps real numbers into a set, by the class of the set."""
 
     def __init__(self) -> None:
         self._registry: dict[type, Callable[[Any], Transform]] = {}
@@ -21,7 +21,7 @@ class ConstraintRegistry:
     def register(
         self, constraint: Any, factory: Callable[[Any], Transform] | None = None
     ) -> Callable[..., Any]:
-        """Adds the function that makes the transform for sets of a class; also as a decorator."""
+        """Registers the function that makes the transform for a class of sets; also a decorator."""
         if factory is None:
             return lambda given: self.register(constraint, given)
         kind = type(constraint) if isinstance(constraint, constraints.Constraint) else constraint
@@ -35,7 +35,7 @@ class ConstraintRegistry:
         return factory
 
     def __call__(self, constraint: Any) -> Transform:
-        """The transform into a set; raises UnsupportedError where none is known."""
+        """The transform into a set; raises UnsupportedError if none is registered."""
         factory = self._registry.get(type(constraint))
         if factory is None:
             raise UnsupportedError(
@@ -73,7 +73,7 @@ def _below(constraint: Any) -> Transform:
 
 
 def _register_what_both_know(into: ConstraintRegistry) -> None:
-    """Adds the sets whose transforms are bijective; parts of a set are looked up in `into`."""
+    """Registers the sets whose transforms are bijective; parts of a set are looked up in `into`."""
 
     def independent(constraint: Any) -> Transform:
         base = into(constraint.base_constraint)

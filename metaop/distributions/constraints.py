@@ -53,7 +53,7 @@ __all__ = [
 
 
 class Constraint:
-    """A set; `check(value)` tells for each event (number, vector or matrix) whether it is inside.
+    """A set; `check(value)` says of each event (number, vector or matrix) whether it is inside.
 
     `event_dim` is the number of last dimensions that make one event.
     """
@@ -71,7 +71,7 @@ class Constraint:
 
 
 class _Dependent(Constraint):
-    """Stands for a set that depends on other parameters, so that it can check nothing itself."""
+    """A placeholder for a set that depends on other parameters, so it cannot check anything."""
 
     def __init__(
         self, *, is_discrete: Any = NotImplemented, event_dim: Any = NotImplemented
@@ -96,7 +96,7 @@ class _Dependent(Constraint):
     def __call__(
         self, *, is_discrete: Any = NotImplemented, event_dim: Any = NotImplemented
     ) -> _Dependent:
-        """The same with what is known of the set."""
+        """The same placeholder with what is known of the set."""
         return _Dependent(
             is_discrete=self._is_discrete if is_discrete is NotImplemented else is_discrete,
             event_dim=self._event_dim if event_dim is NotImplemented else event_dim,
@@ -105,7 +105,7 @@ class _Dependent(Constraint):
     def check(self, value: Tensor) -> Tensor:
         raise ArgumentError(
             "Cannot determine validity of dependent constraint",
-            fix="check the constraint that the distribution has, not the one of its class",
+            fix="check the constraint of the distribution, not that of its class",
         )
 
     def __repr__(self) -> str:
@@ -118,7 +118,7 @@ def is_dependent(constraint: Any) -> bool:
 
 
 class dependent_property(property, _Dependent):
-    """A property that is a set; of the class it is a dependent set."""
+    """A property whose value is a set; read from the class, it is a dependent set."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ def _all_of_last(inside: Tensor, count: int) -> Tensor:
 
 
 class _Wrapped(Constraint):
-    """A set of which another set decides."""
+    """A set that delegates to another."""
 
     def __init__(self, base_constraint: Constraint) -> None:
         if not isinstance(base_constraint, Constraint):
@@ -157,7 +157,7 @@ class _Wrapped(Constraint):
 
 
 class _IndependentConstraint(_Wrapped):
-    """The events all of whose parts along some dimensions are inside of a set."""
+    """The events whose parts along some dimensions are all inside a set."""
 
     def __init__(self, base_constraint: Constraint, reinterpreted_batch_ndims: int) -> None:
         super().__init__(base_constraint)
@@ -288,7 +288,7 @@ class _HalfOpenInterval(_Interval):
 
 
 class _Simplex(Constraint):
-    """Vectors of numbers that are not negative and sum to 1."""
+    """Non-negative vectors that sum to 1."""
 
     event_dim = 1
 
@@ -360,7 +360,7 @@ class _PositiveDefinite(_Symmetric):
 
 
 class _Sequence(Constraint):
-    """Sets for consecutive parts of a value along a dimension."""
+    """Sets for the parts of a value along a dimension."""
 
     def __init__(self, cseq: Sequence[Constraint], dim: int = 0) -> None:
         if not all(isinstance(constraint, Constraint) for constraint in cseq):
@@ -396,7 +396,7 @@ class _Cat(_Sequence):
 
 
 class _Stack(_Sequence):
-    """One part for each place, as `metaop.stack` joins them."""
+    """One part per index, as `metaop.stack` joins them."""
 
     @property
     def event_dim(self) -> int:  # type: ignore[override]

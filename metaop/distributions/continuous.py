@@ -1,4 +1,4 @@
-"""Continuous distributions of one variable whose samples are quantiles of uniform numbers."""
+"""Univariate continuous distributions that sample by inversion."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from metaop.tensor.generator import host_random
 
 
 class _ByQuantile(Distribution):
-    """A distribution whose samples are quantiles of uniform numbers."""
+    """A distribution that samples by inversion: quantiles of uniform numbers."""
 
     has_rsample = True
 
     @property
     def _like(self) -> Tensor:
-        """A parameter, whose type and device samples have."""
+        """A parameter, whose dtype and device samples share."""
         raise NotImplementedError
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
@@ -37,7 +37,7 @@ class _ByQuantile(Distribution):
 
 
 class Uniform(_ByQuantile):
-    """Evenly distributed numbers in [low, high); both limits broadcast to its shape.
+    """The uniform distribution on [low, high); both limits broadcast to its shape.
 
     >>> x = metaop.distributions.Uniform(0.0, 2.0)
     >>> x.log_prob(metaop.tensor(1.0)), x.cdf(metaop.tensor(0.5))
@@ -139,7 +139,7 @@ class Exponential(_ByQuantile, ExponentialFamily):
 
 
 class GeneralizedPareto(_ByQuantile):
-    """What exceeds a high threshold: exponential for `concentration` 0, else with a power as tail.
+    """Excesses over a threshold: exponential for `concentration` 0, else with a power-law tail.
 
     `loc`, `scale` and `concentration` broadcast to its shape. The mean is NaN from a concentration
     of 1 on, the variance from 0.5.
@@ -171,7 +171,7 @@ class GeneralizedPareto(_ByQuantile):
         return constraints.interval(self.loc, where(self.concentration < 0, end, math.inf))
 
     def _by_tail(self, exponential: Tensor, power: Any) -> Tensor:
-        """One value where the concentration is 0, else a function of the concentration."""
+        """One value if the concentration is 0, else a function of the concentration."""
         is_zero = isclose(self.concentration, self.concentration.new_zeros(()))
         # The branch that is not taken must be finite, or its gradient is NaN.
         return where(is_zero, exponential, power(where(is_zero, 1.0, self.concentration)))
@@ -182,13 +182,13 @@ class GeneralizedPareto(_ByQuantile):
 
         def tail(concentration: Tensor) -> Tensor:
             factor = 1 / concentration + 1
-            # The even distribution of concentration -1, whose end is log1p(-1).
+            # At concentration -1 the distribution is uniform; log1p(-1) is its upper end.
             return where(factor == 0, 0.0, factor * (concentration * away).log1p())
 
         return -self.scale.log() - self._by_tail(away, tail)
 
     def log_survival_function(self, value: Tensor) -> Tensor:
-        """The logarithm of the probability of more than `value`."""
+        """The logarithm of the probability of exceeding `value`."""
         self._validate_sample(value)
         away = (value - self.loc) / self.scale
         return -self._by_tail(away, lambda one: (one * away).log1p() / one)
@@ -226,10 +226,10 @@ class GeneralizedPareto(_ByQuantile):
 
 
 class ContinuousBernoulli(_ByQuantile, OfProbability, ExponentialFamily):
-    """Numbers between 0 and 1 whose density is a power: `probs**x * (1 - probs)**(1 - x)`.
+    """Numbers in 0 … 1 with a density proportional to `probs**x * (1 - probs)**(1 - x)`.
 
-    It has the shape of `probs`, or of the `logits` whose sigmoid they are. Within `lims` series
-    around `probs` 0.5 replace what would divide 0 by 0.
+    It has the shape of `probs`, or of the `logits` whose sigmoid they are. Within `lims`, series
+    around `probs` 0.5 replace formulas that would divide 0 by 0.
 
     >>> x = metaop.distributions.ContinuousBernoulli(metaop.tensor([0.5, 0.9]))
     >>> x.mean, x.cdf(metaop.tensor(0.5))
@@ -260,7 +260,7 @@ class ContinuousBernoulli(_ByQuantile, OfProbability, ExponentialFamily):
         return (self.probs > self._lims[0]) & (self.probs <= self._lims[1])
 
     def _by_slope(self, near: Any, away: Any) -> Tensor:
-        """A series in `probs - 0.5` near one half, else a function of `probs` and their logits."""
+        """A series in `probs - 0.5` within `lims`, else a function of `probs` and their logits."""
         near_half = self._near_half()
         # The branch that is not taken must be finite, or its gradient is NaN.
         probs = where(near_half, self._lims[0], self.probs)
@@ -268,7 +268,7 @@ class ContinuousBernoulli(_ByQuantile, OfProbability, ExponentialFamily):
         return where(near_half, near(self.probs - 0.5), formula)
 
     def _log_norm(self) -> Tensor:
-        """The logarithm of the factor that makes the density integrate to 1."""
+        """The logarithm of the normalising constant."""
         return self._by_slope(
             lambda x: math.log(2) + (4 / 3 + 104 / 45 * x.square()) * x.square(),
             lambda probs, logits: (logits / (2 * probs - 1)).log(),
@@ -320,9 +320,9 @@ class ContinuousBernoulli(_ByQuantile, OfProbability, ExponentialFamily):
 
 
 class VonMises(Distribution):
-    """The normal distribution of angles in radians, around `loc` with a `concentration` above 0.
+    """The normal distribution on a circle, in radians, around `loc` with a `concentration` above 0.
 
-    Both broadcast to its shape; angles count modulo 2 pi. Mean and variance are those of a circle.
+    Both broadcast to its shape; angles are modulo 2 pi. Mean and variance are circular.
 
     >>> metaop.distributions.VonMises(0.0, 1.0).log_prob(metaop.tensor([0.0, 3.1416]))
     tensor([-1.0738, -3.0738])

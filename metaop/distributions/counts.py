@@ -1,4 +1,4 @@
-"""Distributions of truth values and of counts."""
+"""Distributions of booleans and of counts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PROBS_OR_LOGITS = {"probs": constraints.unit_interval, "logits": constraints.re
 
 
 class Bernoulli(OfProbability, ExponentialFamily):
-    """1 with a probability, else 0; by probabilities or their logits, whose shape it has.
+    """1 with probability `probs`, else 0; it has the shape of `probs` or `logits`.
 
     >>> metaop.distributions.Bernoulli(metaop.tensor([0.0, 1.0])).sample()
     tensor([0., 1.])
@@ -70,7 +70,7 @@ class Bernoulli(OfProbability, ExponentialFamily):
 
 
 class Geometric(OfProbability):
-    """The number of failures before the first success, by its probability or logit.
+    """The number of failures before the first success, which has the given probability or logit.
 
     It has the shape of the argument.
 
@@ -187,7 +187,7 @@ class Binomial(OfProbability):
 class NegativeBinomial(OfProbability):
     """The number of successes before `total_count` failures; the arguments broadcast to its shape.
 
-    `total_count` need not be whole: it is a mixture of Poisson distributions.
+    `total_count` need not be an integer: the distribution is a gamma mixture of Poisson ones.
 
     >>> x = metaop.distributions.NegativeBinomial(2.0, probs=metaop.tensor(0.5))
     >>> x.mean, x.log_prob(metaop.tensor(0.0)).exp()
@@ -225,7 +225,7 @@ class NegativeBinomial(OfProbability):
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         with no_grad():
-            # A rate of 0 where total_count is 0 is no error.
+            # A total_count of 0 gives the rate 0, which is allowed here.
             rates = Gamma(self.total_count, (-self.logits).exp(), validate_args=False)
             return poisson(rates.sample(sample_shape))
 
@@ -233,7 +233,7 @@ class NegativeBinomial(OfProbability):
         self._validate_sample(value)
         count, total = self.total_count, self.total_count + value
         ways = lgamma(total) - lgamma(value + 1) - lgamma(count)
-        # No trials and no successes are certain, but lgamma(0) is infinite.
+        # No successes in no trials have probability 1, but lgamma(0) is infinite.
         ways = where(total == 0, 0.0, ways)
         return count * F.logsigmoid(-self.logits) + value * F.logsigmoid(self.logits) + ways
 
@@ -241,7 +241,7 @@ class NegativeBinomial(OfProbability):
 class Poisson(ExponentialFamily):
     """The number of events of a given `rate`, whose shape it has.
 
-    The rate is the number that is expected.
+    The rate is the expected number.
 
     >>> metaop.distributions.Poisson(2.0).log_prob(metaop.tensor(1.0)).exp()
     tensor(0.2707)

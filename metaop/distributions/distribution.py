@@ -48,7 +48,7 @@ class Distribution:
                     self._check(name, constraint, getattr(self, name))
 
     def _is_derived(self, name: str) -> bool:
-        """Whether a parameter was not given, but follows from one that was."""
+        """Whether a parameter is computed from another one that was given."""
         return name not in vars(self) and isinstance(getattr(type(self), name), lazy_property)
 
     def _check(self, name: str, constraint: Constraint, value: Any) -> None:
@@ -111,7 +111,7 @@ class Distribution:
             return self.rsample(sample_shape)
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        """Samples that depend on the parameters differentiably."""
+        """Samples that are differentiable with respect to the parameters."""
         raise UnsupportedError(
             f"{type(self).__name__} has no reparametrised samples", fix="use sample()"
         )
@@ -141,10 +141,10 @@ class Distribution:
         raise NotImplementedError
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        """The distribution with another batch shape that this one broadcasts to.
+        """The distribution with a batch shape to which its own broadcasts.
 
-        What a distribution holds is expanded where its shape begins with the shape of the batch:
-        tensors, and other distributions. A subclass may pass a new object with what differs.
+        It expands the tensors and distributions in its attributes whose shapes begin with the
+        batch shape. A subclass may pass a new object with the attributes that differ.
         """
         new = self._get_checked_instance(type(self), _instance)
         shape = Size(batch_shape)
@@ -175,7 +175,7 @@ class Distribution:
         return Size((*sample_shape, *self._batch_shape, *self._event_shape))
 
     def _validate_sample(self, value: Any) -> None:
-        """Refuses values that the distribution cannot have, unless it does not check."""
+        """Refuses values outside the support."""
         if not self._validate_args:
             return
         if not isinstance(value, Tensor):
@@ -227,11 +227,11 @@ class Distribution:
 
 
 class ExponentialFamily(Distribution):
-    """Distributions whose log-density is linear in functions of the value.
+    """The base of exponential families, whose log-density is linear in functions of the value.
 
-    Their shapes are those of `Distribution`. A subclass that gives `_natural_params`, the function
-    `_log_normalizer` of them and the number `_mean_carrier_measure` gets its entropy, and the
-    divergence of two of its kind.
+    Shapes are those of `Distribution`. A subclass defines `_natural_params`, the function
+    `_log_normalizer` of them and the number `_mean_carrier_measure`; it inherits the entropy and
+    the divergence from another distribution of its class.
 
     >>> issubclass(metaop.distributions.Normal, metaop.distributions.ExponentialFamily)
     True
@@ -249,7 +249,7 @@ class ExponentialFamily(Distribution):
         raise NotImplementedError
 
     def _mean_statistics(self) -> tuple[Sequence[Tensor], Tensor, Sequence[Tensor]]:
-        """The natural parameters, their normaliser, and its gradient: the mean statistics."""
+        """The natural parameters, their log-normaliser, and its gradient: the mean statistics."""
         parameters = [one.detach().requires_grad_() for one in self._natural_params]
         normaliser = self._log_normalizer(*parameters)
         statistics = grad(normaliser.sum(), parameters, create_graph=True)

@@ -1,8 +1,8 @@
-"""Cross entropies of pairs of distributions, by expectations under the first.
+"""Cross entropies of pairs of distributions, from expectations under the first.
 
 The log-density of the second is linear in a few functions of the value: the value, its square, its
-logarithm and so on. What the first expects of them is one row each of the tables here, so that N
-first and M second distributions need N + M formulas.
+logarithm and so on. The tables here have one row for the expectation of each under each first
+distribution, so N first and M second distributions need N + M formulas.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _Row = Callable[..., Tensor]
 
 
 def _mean_log_between(low: Tensor, high: Tensor) -> Tensor:
-    """The mean logarithm of numbers that are evenly distributed between two."""
+    """The mean of the logarithm over an interval."""
     return (xlogy(high, high) - xlogy(low, low)) / (high - low) - 1
 
 
@@ -102,7 +102,7 @@ _CROSS: dict[type, Callable[[Any, Any], Tensor]] = {
     Pareto: lambda p, q: (
         (q.alpha + 1) * _expected(_LOG, p) - q.alpha.log() - q.alpha * q.scale.log()
     ),
-    # Of 0 and 1, whose factorials are 1.
+    # Samples are 0 and 1, whose factorials are 1.
     Poisson: lambda p, q: q.rate - p.mean * q.rate.log(),
     Uniform: lambda p, q: (q.high - q.low).log(),
 }
@@ -125,7 +125,7 @@ def _bounds(p: Distribution) -> tuple[Any, Any]:
 
 
 def outside(p: Distribution, q: Distribution) -> Any:
-    """Whether samples of `p` may lie where `q` has none; None where the types say no."""
+    """Whether samples of `p` may lie outside the support of `q`; None if the types exclude it."""
     (low, high), (lowest, highest) = _bounds(p), _bounds(q)
     tests = [lowest > low, highest < high]
     found = [test for test in tests if isinstance(test, Tensor)]
@@ -135,7 +135,7 @@ def outside(p: Distribution, q: Distribution) -> Any:
 _BELOW_1 = (Beta, ContinuousBernoulli, Uniform)
 _ABOVE_0 = (Beta, ContinuousBernoulli, Exponential, Gamma, Pareto, Uniform)
 
-# Pairs whose first has samples where the second has none, whatever the parameters are.
+# Pairs whose first has samples outside the support of the second, whatever their parameters.
 INFINITE: dict[type, tuple[type, ...]] = {
     Beta: (Pareto,),
     ContinuousBernoulli: (Pareto,),
@@ -148,7 +148,7 @@ INFINITE: dict[type, tuple[type, ...]] = {
     Poisson: (Bernoulli, Binomial),
 }
 
-# Pairs for which the tables above have all that the second asks for: those of PyTorch.
+# The pairs of PyTorch, for which the tables above have every expectation that the second needs.
 WITH_FORMULAS: dict[type, tuple[type, ...]] = {
     Bernoulli: (Poisson,),
     Beta: (ContinuousBernoulli, Exponential, Gamma, Normal, Uniform),

@@ -1,4 +1,4 @@
-"""Distributions that are made of gamma variables."""
+"""Distributions derived from gamma variables."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Chi2(Gamma):
 
 
 class Dirichlet(ExponentialFamily):
-    """Vectors of probabilities, with the given concentrations along the last dimension.
+    """Vectors of probabilities, with `concentration` along the last dimension.
 
     >>> metaop.distributions.Dirichlet(metaop.tensor([1.0, 3.0])).mean
     tensor([0.2500, 0.7500])
@@ -126,7 +126,7 @@ class Dirichlet(ExponentialFamily):
     def mode(self) -> Tensor:
         above = (self.concentration - 1).clamp(min=0.0)
         mode = above / above.sum(-1, True)
-        # If the density is infinite at every corner, PyTorch names the first.
+        # If the density is infinite at every corner, PyTorch returns the first.
         corners = (self.concentration < 1).all(-1, True)
         first = one_hot(self.concentration[..., 0].long() * 0, self._event_shape[0])
         return where(corners, first.to(mode.dtype), mode)
@@ -183,7 +183,7 @@ class Beta(ExponentialFamily):
         return self.concentration1 / (self.concentration1 + self.concentration0)
 
     def _of_two(self) -> Dirichlet:
-        """The distribution of the number and of what it leaves of 1."""
+        """The distribution of x and 1 - x."""
         return Dirichlet(stack([self.concentration1, self.concentration0], -1), False)
 
     @property
@@ -221,7 +221,7 @@ class Beta(ExponentialFamily):
 
 
 class StudentT(Distribution):
-    """Student's t distribution with `df` degrees of freedom, moved and scaled.
+    """Student's t distribution with `df` degrees of freedom, shifted and scaled.
 
     The arguments broadcast to its shape. The mean is NaN up to one degree of freedom.
 

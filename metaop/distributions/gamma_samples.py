@@ -37,9 +37,10 @@ def standard_gamma(concentration: Tensor) -> Tensor:
 def _slope(shape: np.ndarray, value: np.ndarray) -> np.ndarray:
     """dx/da of a sample x: minus the change of P(a, x) with a, over the density p(x).
 
-    That is the integral of (log t - digamma(a)) p(t) / p(x) over all t above x, or minus that over
-    all t below x, for the whole integral is 0. The side away from the mode is taken, where the
-    ratio of densities only falls; with t = x exp(u) it falls as exp(a u - x (exp(u) - 1)).
+    That is the integral of (log t - digamma(a)) p(t) / p(x) over all t above x, or minus the
+    integral over all t below x, because the whole integral is 0. It takes the side away from the
+    mode, on which the ratio of densities only falls: with t = x exp(u), as
+    exp(a u - x (exp(u) - 1)).
     """
     below = value < shape
     apart = np.abs(shape - value)

@@ -1,4 +1,4 @@
-"""Batches of distributions as distributions of larger events."""
+"""Batch dimensions reinterpreted as dimensions of an event."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ __all__ = ["Independent"]
 
 
 class Independent(Distribution):
-    """A distribution some of whose batch dimensions count as parts of one event.
+    """A distribution with its last batch dimensions reinterpreted as part of the event.
 
-    Log-densities are summed over them.
+    Log-densities are summed over these dimensions.
 
     >>> x = metaop.distributions.Normal(metaop.zeros(3), 1.0)
     >>> metaop.distributions.Independent(x, 1).log_prob(metaop.zeros(3))

@@ -36,9 +36,10 @@ _FORMULAS: dict[tuple[type, type], Callable[[Any, Any], Tensor]] = {}
 
 
 def register_kl(type_p: type, type_q: type) -> Callable[[Callable], Callable]:
-    """Decorates the function that computes the divergence of two types of distributions.
+    """Registers the function that computes the divergence between two types; a decorator.
 
-    Its result has the shape of the batch. `kl_divergence` takes the function of the nearest types.
+    Its result has the shape of the batch. `kl_divergence` selects the function of the most specific
+    types.
 
     >>> class Fixed(metaop.distributions.Normal):
     ...     pass
@@ -64,7 +65,7 @@ def register_kl(type_p: type, type_q: type) -> Callable[[Callable], Callable]:
 def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
     """The expectation under `p` of `log p - log q`.
 
-    Raises UnsupportedError for a pair without a formula. Warns where two formulas are equally near.
+    Raises UnsupportedError for a pair without a formula. Warns if two are equally specific.
 
     >>> one, other = metaop.distributions.Normal(0.0, 1.0), metaop.distributions.Normal(2.0, 1.0)
     >>> metaop.distributions.kl_divergence(one, other)
@@ -107,7 +108,7 @@ for _pairs, _formula in ((INFINITE, _infinite), (WITH_FORMULAS, _by_expectations
             register_kl(_first, _second)(_formula)
 
 
-# Below are pairs of one type, whose formulas are exact where both are equal.
+# Below are pairs of one type; their formulas give exactly 0 for equal parameters.
 
 
 @register_kl(Normal, Normal)

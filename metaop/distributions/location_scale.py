@@ -16,10 +16,10 @@ EULER = 0.57721566490153286060
 
 
 class LocationScale(Distribution):
-    """The base: subclasses say how the standard variable is distributed.
+    """The base of location-scale families; a subclass defines the standard variable.
 
-    They give its mean, variance and entropy as numbers, and its samples, density, cumulative
-    probability and quantiles as functions; its mode is 0.
+    It gives the mean, variance and entropy as numbers, and the samples, density, cumulative
+    distribution and quantiles as functions. The mode is 0.
     """
 
     arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
@@ -128,7 +128,7 @@ class Laplace(LocationScale):
 
     def _draw(self, shape: Sequence[int]) -> Tensor:
         drawn = rand(tuple(shape), dtype=self.loc.dtype, device=self.loc.device)
-        # Never 0, whose quantile would be infinite.
+        # Never 0, because its quantile is infinite.
         return self._quantile(drawn.clamp(min=2.0**-25))
 
     def _log_density(self, standard: Tensor) -> Tensor:
@@ -143,7 +143,7 @@ class Laplace(LocationScale):
 
 
 class Cauchy(LocationScale):
-    """The distribution of the ratio of two centred normal variables, moved and scaled.
+    """The distribution of the ratio of two centred normal variables, shifted and scaled.
 
     `loc` and `scale` broadcast to its shape. It has no mean.
 
@@ -179,7 +179,7 @@ class Gumbel(LocationScale):
     def _draw(self, shape: Sequence[int]) -> Tensor:
         kind = self.loc.dtype
         drawn = rand(tuple(shape), dtype=kind, device=self.loc.device)
-        # Neither 0 nor 1, whose quantiles would be infinite.
+        # Neither 0 nor 1, because their quantiles are infinite.
         return self._quantile(drawn.clamp(finfo(kind).tiny, 1 - finfo(kind).eps / 2))
 
     def _log_density(self, standard: Tensor) -> Tensor:

@@ -55,16 +55,16 @@ class LKJCholesky(Distribution):
         super().__init__(self.concentration.shape, (dim, dim), validate_args)
 
     def _rows(self) -> Tensor:
-        """0 … dim - 2, the numbers of elements left of the diagonal, less one, from row 1 on."""
+        """0 … dim - 2: for rows from 1 on, the number of elements left of the diagonal, less 1."""
         like = self.concentration
         return arange(self.dim - 1, dtype=like.dtype, device=like.device)
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        """Samples row by row: a direction, and how much of the length 1 lies along it."""
+        """Samples each row as a random direction and the share of its length 1 along it."""
         with no_grad():
             rows = self._rows()
             top = (self.concentration + 0.5 * (self.dim - 2)).unsqueeze(-1)
-            # A row of k elements left of the diagonal has k / 2 here: a direction in k dimensions.
+            # A row with k elements left of the diagonal is a direction in k dimensions: k / 2 here.
             share = Beta((rows + 1) / 2, top - rows / 2, False).sample(sample_shape)
             share = share.unsqueeze(-1)
             shape = self._extended_shape(sample_shape)[:-2]
@@ -91,8 +91,8 @@ class LKJCholesky(Distribution):
 class Wishart(OfFactor, ExponentialFamily):
     """The distribution of the sum of `df` products x xᵀ of normal vectors x of size D.
 
-    `df`, above D - 1, need not be whole and has the shape of the batch; one of three matrices
-    (…, D, D) tells the covariance of the vectors.
+    `df`, above D - 1, need not be an integer and has the shape of the batch; one of three matrices
+    (…, D, D) gives the covariance of the vectors.
 
     >>> metaop.distributions.Wishart(metaop.tensor(3.0), metaop.eye(2)).mean
     tensor([[3., 0.],
@@ -167,7 +167,7 @@ class Wishart(OfFactor, ExponentialFamily):
     def rsample(
         self, sample_shape: Sequence[int] = (), max_try_correction: int | None = None
     ) -> Tensor:
-        """Samples by Bartlett's factors; singular ones are drawn again, up to 10 times."""
+        """Samples by Bartlett's decomposition; singular ones are redrawn, up to 10 times."""
         sample = self._bartlett(sample_shape)
         for attempt in range(10 if max_try_correction is None else max_try_correction):
             singular = ~self.support.check(sample.detach())

@@ -16,10 +16,10 @@ __all__ = ["MixtureSameFamily"]
 
 
 class MixtureSameFamily(Distribution):
-    """A mixture of the K distributions along the last batch dimension of one.
+    """A mixture of the K distributions along the last batch dimension of `component_distribution`.
 
-    The categories of `mixture_distribution` are the components; its batch broadcasts with the
-    remaining batch dimensions. Raises ArgumentError if numbers or shapes do not fit.
+    `mixture_distribution` is a Categorical over the components; its batch broadcasts with the
+    remaining batch dimensions. Raises ArgumentError if numbers or shapes do not match.
 
     >>> weights = metaop.distributions.Categorical(metaop.ones(2))
     >>> parts = metaop.distributions.Normal(metaop.tensor([-1.0, 1.0]), 1.0)
@@ -68,7 +68,7 @@ class MixtureSameFamily(Distribution):
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
         new = self._get_checked_instance(MixtureSameFamily, _instance)
-        # The batch of the mixture may be narrower, so that it does not begin with this one's.
+        # The mixture's batch may have fewer dimensions, so its shapes may begin differently.
         new._mixture_distribution = self._mixture_distribution.expand(batch_shape)
         return super().expand(batch_shape, new)
 
@@ -87,7 +87,7 @@ class MixtureSameFamily(Distribution):
         return self._component_distribution
 
     def _average(self, value: Tensor) -> Tensor:
-        """The mean over components of values of events."""
+        """The mean over the components, weighted by their probabilities."""
         events = len(self._event_shape)
         probs = self._mixture_distribution.probs
         probs = probs.reshape(*probs.shape, *[1] * events)

@@ -18,7 +18,7 @@ from metaop.tensor.linear_algebra.decompositions import cholesky, inv, solve_tri
 
 
 def given_matrix(matrices: dict[str, Tensor | None]) -> tuple[str, Tensor]:
-    """The one of three matrices that tells a covariance, and its name."""
+    """The one of three matrices that was given, and its name."""
     given = [(name, matrix) for name, matrix in matrices.items() if matrix is not None]
     if len(given) != 1:
         raise ArgumentError(
@@ -35,14 +35,14 @@ def given_matrix(matrices: dict[str, Tensor | None]) -> tuple[str, Tensor]:
 
 
 class OfFactor(Distribution):
-    """A distribution with a covariance, of which it keeps the lower Cholesky factor."""
+    """A distribution that keeps the lower Cholesky factor of its covariance."""
 
     scale_tril: Tensor
 
     def _start(
         self, batch: Sequence[int], event: Sequence[int], given: tuple[str, Tensor], check: Any
     ) -> None:
-        """Keeps the matrix that was given, checks the parameters, then finds the factor."""
+        """Keeps the matrix that was given, checks the parameters, then computes the factor."""
         name, matrix = given
         shape = (*batch, *matrix.shape[-2:])
         setattr(self, name, matrix.expand(*shape))
@@ -70,7 +70,7 @@ class OfFactor(Distribution):
 
 
 class _Normal(Distribution):
-    """A normal distribution of vectors; subclasses know their covariance in a form of their own."""
+    """A normal distribution of vectors; subclasses represent the covariance."""
 
     loc: Tensor
     support = constraints.real_vector
@@ -81,7 +81,7 @@ class _Normal(Distribution):
         raise NotImplementedError
 
     def _distance(self, difference: Tensor) -> Tensor:
-        """The squared length of vectors, measured by the inverse of the covariance."""
+        """The squared Mahalanobis distance of vectors from 0."""
         raise NotImplementedError
 
     def _spread(self, factor: Tensor) -> Tensor:
@@ -115,9 +115,9 @@ class _Normal(Distribution):
 
 
 class MultivariateNormal(_Normal, OfFactor):
-    """The normal distribution of vectors, by one of three matrices.
+    """The normal distribution of vectors, with one of three matrices.
 
-    `loc` is (…, D), the covariance, its inverse or its Cholesky factor (…, D, D).
+    `loc` is (…, D); the covariance, its inverse or its Cholesky factor is (…, D, D).
 
     >>> x = metaop.distributions.MultivariateNormal(metaop.zeros(2), metaop.eye(2))
     >>> x.log_prob(metaop.zeros(2))
@@ -248,7 +248,7 @@ class LowRankMultivariateNormal(_Normal):
     @lazy_property
     def scale_tril(self) -> Tensor:
         """The lower Cholesky factor of the covariance."""
-        # What is left beside the diagonal's root has no eigenvalue below 1.
+        # With the root of the diagonal factored out, no eigenvalue is below 1.
         root = self.cov_diag.sqrt().unsqueeze(-1)
         own = self.cov_factor / root
         whole = eye(self._event_shape[0], dtype=own.dtype, device=own.device)
@@ -276,7 +276,7 @@ class LowRankMultivariateNormal(_Normal):
 
 
 def normal_divergence(p: Any, q: Any) -> Tensor:
-    """The divergence of two normal distributions of vectors, whatever their covariances are."""
+    """The divergence of two normal distributions of vectors, in any representation."""
     if p.event_shape != q.event_shape:
         raise ArgumentError(
             "KL-divergence between two Multivariate Normals with different event shapes cannot be "

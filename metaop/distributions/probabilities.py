@@ -1,4 +1,4 @@
-"""What distributions share whose parameter is given as `probs` or as `logits`."""
+"""The base of distributions whose parameter is given as `probs` or as `logits`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from metaop.tensor.core import Tensor
 
 
 class OfProbability(Distribution):
-    """A distribution of the probability of a truth value; the form not given is derived."""
+    """A distribution with a probability of success; the form that is not given is derived."""
 
     _is_binary = True
 
     def _take_parameter(self, probs: Any, logits: Any, *others: Any) -> list[Tensor]:
-        """Keeps the form that was given; gives the other parameters, broadcast with it."""
+        """Keeps the form that was given, and returns the other parameters, broadcast with it."""
         name = given_form(type(self).__name__, probs, logits)
         *others, parameter = broadcast_all(*others, probs if logits is None else logits)  # type: ignore[assignment]
         setattr(self, name, parameter)

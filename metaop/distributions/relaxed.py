@@ -1,4 +1,4 @@
-"""Continuous stand-ins of discrete distributions, whose samples have gradients."""
+"""Continuous relaxations of discrete distributions, whose samples have gradients."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class _Relaxed(TransformedDistribution):
 
     @property
     def temperature(self) -> Tensor:
-        """How far samples are from discrete ones."""
+        """The temperature: the lower, the closer samples are to discrete ones."""
         return self.base_dist.temperature  # type: ignore[attr-defined]
 
     @property
@@ -71,7 +71,7 @@ class _Relaxed(TransformedDistribution):
 
 
 class RelaxedBernoulli(_Relaxed):
-    """Numbers between 0 and 1 that become those of `Bernoulli` as the temperature falls to 0.
+    """Numbers between 0 and 1 that tend to those of `Bernoulli` as the temperature falls to 0.
 
     It has the shape of `probs` or `logits`.
 
@@ -98,7 +98,7 @@ class ExpRelaxedCategorical(OfCategorical):
     """The logarithms of samples of `RelaxedOneHotCategorical`."""
 
     arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
-    # Really the vectors whose exponentials sum to 1.
+    # The true support is narrower: vectors whose exponentials sum to 1.
     support = constraints.real_vector
     has_rsample = True
 
@@ -130,7 +130,7 @@ class ExpRelaxedCategorical(OfCategorical):
 
 
 class RelaxedOneHotCategorical(_Relaxed):
-    """Probabilities that become vectors of one 1 as the temperature falls to 0.
+    """Probabilities that tend to one-hot vectors as the temperature falls to 0.
 
     The last dimension, of size K, holds the categories.
 

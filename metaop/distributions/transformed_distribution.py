@@ -1,4 +1,4 @@
-"""Distributions of what transforms make of the samples of another."""
+"""Distributions of transformed samples of another distribution."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ __all__ = ["TransformedDistribution"]
 
 
 class TransformedDistribution(Distribution):
-    """The distribution of samples of another after a transform, or after several in order.
+    """The distribution of another one's samples after one transform, or several in order.
 
-    Its densities follow from the Jacobians. Its event has the dimensions of the largest event
-    among the base and the transforms.
+    Its densities follow from the Jacobians. Its event has as many dimensions as the largest event
+    of the base and the transforms.
 
     >>> base = metaop.distributions.Normal(0.0, 1.0)
     >>> exp = metaop.distributions.ExpTransform()
@@ -104,7 +104,7 @@ class TransformedDistribution(Distribution):
         return density if total is None else density - total
 
     def _rising(self, probability: Tensor) -> Tensor:
-        """The probability of less, where transforms that fall made it the one of more."""
+        """A cumulative probability, complemented if the transforms are decreasing together."""
         sign: Any = 1
         for transform in self.transforms:
             sign = sign * transform.sign

@@ -1,4 +1,4 @@
-"""Distributions that a transform makes of simpler ones."""
+"""Distributions that are transforms of simpler ones."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class LogNormal(_OfLocationScale):
 
 
 class _Half(_OfLocationScale):
-    """The absolute value of a variable whose density is even."""
+    """The absolute value of a variable with an even density."""
 
     arg_constraints = {"scale": constraints.positive}
     support = constraints.nonnegative
@@ -236,7 +236,7 @@ class Kumaraswamy(TransformedDistribution):
 
 
 class Pareto(TransformedDistribution):
-    """Numbers above `scale` whose tail falls with the power `alpha`; both broadcast to its shape.
+    """Numbers above `scale` with a power-law tail of index `alpha`; both broadcast to its shape.
 
     The mean is infinite up to an `alpha` of 1, the variance up to 2.
 
@@ -274,7 +274,7 @@ class Pareto(TransformedDistribution):
 
 
 class Weibull(TransformedDistribution):
-    """Life times whose risk grows with the power `concentration - 1`, scaled by `scale`.
+    """Lifetimes with a hazard that grows with the power `concentration - 1`, scaled by `scale`.
 
     Both broadcast to its shape.
 
@@ -313,7 +313,7 @@ class Weibull(TransformedDistribution):
 
 
 class LogisticNormal(TransformedDistribution):
-    """Probabilities (…, K) of which stick breaking makes normal variables (…, K - 1).
+    """Probabilities (…, K) that stick breaking makes from normal variables (…, K - 1).
 
     `loc` and `scale` are those of the normal variables.
 

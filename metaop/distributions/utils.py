@@ -1,4 +1,4 @@
-"""What distributions and users' own distributions are made of, under PyTorch's names."""
+"""Helpers for distributions, metaop's and users', under PyTorch's names."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = [
 
 
 def broadcast_all(*values: Any) -> tuple[Tensor, ...]:
-    """Tensors and numbers as tensors of one shape; numbers take the type of the tensors."""
+    """Tensors and numbers as tensors of one shape; numbers get the dtype of the tensors."""
     tensors = [value for value in values if isinstance(value, Tensor)]
     dtype = tensors[0].dtype if tensors else defaults.dtype
     device = tensors[0].device if tensors else None
@@ -38,7 +38,7 @@ def broadcast_all(*values: Any) -> tuple[Tensor, ...]:
 
 
 class lazy_property(cached_property):
-    """A property that is computed when it is first read, and kept; a parameter may replace it."""
+    """A property that is computed at the first read and kept; a parameter may replace it."""
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         with enable_grad():
@@ -46,19 +46,19 @@ class lazy_property(cached_property):
 
 
 def clamp_probs(probs: Tensor) -> Tensor:
-    """Probabilities that are neither 0 nor 1."""
+    """Probabilities clamped to be neither 0 nor 1."""
     small = finfo(probs.dtype).eps
     return probs.clamp(small, 1 - small)
 
 
 def probs_to_logits(probs: Tensor, is_binary: bool = False) -> Tensor:
-    """The logarithms of probabilities, or of the odds of a truth value."""
+    """The logarithms of probabilities, or the log-odds of a boolean."""
     clamped = clamp_probs(probs)
     return clamped.log() - (-clamped).log1p() if is_binary else clamped.log()
 
 
 def logits_to_probs(logits: Tensor, is_binary: bool = False) -> Tensor:
-    """The probabilities whose logarithms, or logarithms of the odds, are `logits`."""
+    """The probabilities whose logarithms, or log-odds, are `logits`."""
     return logits.sigmoid() if is_binary else F.softmax(logits, -1)
 
 
@@ -68,7 +68,7 @@ def sum_rightmost(value: Tensor, count: int) -> Tensor:
 
 
 def _lower_triangle(extent: int, diagonal: int) -> tuple[list[int], list[int]]:
-    """Rows and columns of the places at or below a diagonal, row by row."""
+    """Rows and columns of the elements at or below a diagonal, row by row."""
     places = [
         (row, column) for row in range(extent) for column in range(min(row + diagonal + 1, extent))
     ]
@@ -99,7 +99,7 @@ def vec_to_tril_matrix(vec: Tensor, diag: int = 0) -> Tensor:
             "triangular part of a square D x D matrix.",
             fix="give as many elements as a triangle has",
         )
-    # Every place of the matrix reads an element of the vector, or the zero behind it.
+    # Every element of the matrix reads one of the vector, or the zero appended to it.
     sources = [[count] * extent for _ in range(extent)]
     for source, (row, column) in enumerate(zip(rows, columns)):
         sources[row][column] = source

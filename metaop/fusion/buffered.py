@@ -1,7 +1,7 @@
 """Which nodes get a buffer.
 
-Every reduction gets a buffer or a place in its kernel; elementwise and reindex nodes are inlined
-into their readers unless that would repeat expensive work.
+Every reduction gets a buffer or stays within its kernel. Elementwise and reindex nodes are inlined
+into their readers, unless that would repeat expensive work.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MANY_PIECES = 4
 
 
 def long_selects(order: Sequence[Node]) -> set[Node]:
-    """Concatenations of many nodes: they are stored, piece by piece."""
+    """Concatenations of many nodes, which are stored piece by piece."""
     found = set()
     for choice in choices(order):
         pieces = index_ranges(choice)
@@ -48,16 +48,16 @@ def long_selects(order: Sequence[Node]) -> set[Node]:
 
 
 def choosing(kernels: Sequence[Kernel], storage: Storage) -> set[Node]:
-    """The nodes that have a kernel of their own and choose between pieces worth a launch each."""
+    """The nodes with a kernel of their own that select between pieces large enough to launch."""
     roots = [kernel.roots[0] for kernel in kernels if len(kernel.roots) == 1]
     maps = [root for root in roots if not (isinstance(root.op, Reduce) or root.op.is_alone)]
     return {root for root in maps if cuts_of(root, storage.has_buffer)}
 
 
 def certainly_stored(graph: Recomputed, split: set[Node]) -> set[Node]:
-    """The nodes that certainly get a buffer: those in `split` do, what is inside them need not.
+    """The nodes that certainly get a buffer.
 
-    Of numbers that were widened the narrow ones are stored.
+    Nodes in `split` do; what is inside them need not. Of a widened value, the narrow one is stored.
     """
     stored = {node for node in graph.outputs if not isinstance(node.op, Input)}
     stored |= graph.kept | split
@@ -82,7 +82,7 @@ def certainly_stored(graph: Recomputed, split: set[Node]) -> set[Node]:
                 stored.add(kept)
                 cost[kept] = size[kept] = 0
                 cost[source] = size[source] = int(kept is not source)
-            # Index operands are read once per element; what computes them is kept apart.
+            # Index operands are read once per element, so another kernel computes them.
             for operand in node.inputs[1:]:
                 if cost[operand] >= DEAR:
                     stored.add(operand)
@@ -100,10 +100,10 @@ def certainly_stored(graph: Recomputed, split: set[Node]) -> set[Node]:
 
 
 def repeated(kernels: Sequence[Kernel], stored: Set[Node]) -> set[Node]:
-    """Values without a buffer that several kernels would compute, each for itself, at a price.
+    """Values without a buffer that are too expensive for several kernels to compute each.
 
-    They take expensive work, or read more than a buffer of their own would cost. Of a chain that
-    they share only the end is taken: the rest is needed nowhere else.
+    They need expensive work, or read more than their own buffer would cost. Of a shared chain only
+    the last node counts, because nothing else needs the others.
     """
     computed_by: dict[Node, Kernel] = {}
     shared: set[Node] = set()
@@ -129,7 +129,7 @@ def repeated(kernels: Sequence[Kernel], stored: Set[Node]) -> set[Node]:
 
 
 def _takes_much(node: Node, stored: Set[Node]) -> bool:
-    """Whether computing `node` from what is stored takes expensive work, or reads many buffers."""
+    """Whether computing `node` from stored values is expensive or reads many buffers."""
     stack, seen, read = [node], {node}, 0
     while stack:
         current = stack.pop()

@@ -1,8 +1,8 @@
 """Cases of a contraction: parts in which guards leave a smaller sum.
 
 The gradient of a strided convolution has an axis of residues, and a guard that ties it to the
-offsets of the window: `0 <= 2*j + (r+1) % 2 < 3` holds for two values of `j` where `r` is 1, for
-one where it is 0. Each residue becomes a case of its own, whose sum runs over what is left.
+offsets of the window: `0 <= 2*j + (r+1) % 2 < 3` holds for two values of `j` if `r` is 1, for one
+if it is 0. Each residue becomes a case, which sums only over the values that its guard admits.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _MOST_VALUES = 4
 _MOST_CASES = 16
 # A case with fewer columns is not worth a kernel.
 _FEWEST_COLUMNS = 64
-# The cases together must not do more than this part of the work.
+# The cases together must do at most this fraction of the work.
 _MOST_WORK = 0.8
 
 
 @dataclass(frozen=True)
 class Case:
-    """Axes of the result at fixed indices, and what is left of the axes that are summed over.
+    """Axes of the result at fixed indices, and the remaining ranges of the summed axes.
 
     `ranges` holds (start, extent); a sum over an extent of 0 is zero.
     """
@@ -45,7 +45,7 @@ class Case:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is summed."""
+        """Whether the sum is empty."""
         return any(extent == 0 for _, extent in self.ranges.values())
 
 
@@ -55,7 +55,7 @@ Needed: TypeAlias = "dict[Guard, None] | None"
 
 
 def cases(contraction: Contraction, shape: Shape, has_buffer: Callable[[Node], bool]) -> list[Case]:
-    """The cases that together are the contraction; one that is the whole if there is no gain."""
+    """The cases that make up the contraction; only the whole if splitting does not pay."""
     depth = set(contraction.depth)
     # Where one factor is zero, nothing is summed.
     needed = [
@@ -84,7 +84,7 @@ def cases(contraction: Contraction, shape: Shape, has_buffer: Callable[[Node], b
 def residue_axes(
     nodes: Iterable[Node], shape: Shape, summed: Set[int], has_buffer: Callable[[Node], bool]
 ) -> set[int]:
-    """The kept axes that decide, in guards of what `nodes` read, over which of the others to sum.
+    """The kept axes that determine, by guards of what `nodes` read, the range of the others.
 
     Empty if they have too many values.
     """
@@ -106,7 +106,7 @@ def _needed(
     has_buffer: Callable[[Node], bool],
     known: dict[tuple[Node, Indices], Needed],
 ) -> Needed:
-    """The guards of which each must hold for the value of `node`, read at `at`, not to be zero."""
+    """The guards without any of which the value of `node`, read at `at`, is zero."""
     place = node, at
     if place not in known:
         op = node.op
@@ -127,7 +127,7 @@ def _needed(
 
 
 def _needed_of_function(degree: str, operands: Sequence[Needed]) -> Needed:
-    """What a function needs, from what its operands do: see `ScalarFunction.degree`."""
+    """The guards that a function needs, from those of its operands: see `ScalarFunction.degree`."""
     if degree == "multilinear":
         if None in operands:
             return None

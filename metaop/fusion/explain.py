@@ -1,6 +1,6 @@
-"""Why nodes share a kernel, or do not: what grouping decided, with reasons, as values and as text.
+"""The decisions of grouping with their reasons, as values and as text.
 
-`METAOP_EXPLAIN=1` prints them for everything that is compiled.
+`METAOP_EXPLAIN=1` prints them for every program that is compiled.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from metaop.unified_graph.node import Node
 
 
 class Decision(NamedTuple):
-    """A node and a kernel that it joined, or that refused it for a reason."""
+    """A node and a kernel that it joined, or the reason why it did not."""
 
     root: Node
     kernel: Kernel
@@ -21,7 +21,7 @@ class Decision(NamedTuple):
 
 
 def show_decisions(decisions: Iterable[Decision]) -> str:
-    """One line a decision; kernels are named by their first node."""
+    """One line per decision; kernels are named by their first node."""
     return "".join(f"[fusion] {_show(*decision)}\n" for decision in decisions)
 
 

@@ -25,7 +25,7 @@ from metaop.unified_graph.loop import Body, Loop
 from metaop.unified_graph.node import Input, Node
 from metaop.unified_graph.symbolic import hint_of
 
-# Roots stop joining a kernel when its bodies have this many operations together.
+# The number of operations in a kernel from which on no more roots join it.
 _LARGEST_KERNEL = 250
 # A kernel with reductions needs this many rows to be parallel, unless one thread is enough for it.
 _ENOUGH_ROWS = 16
@@ -37,7 +37,7 @@ _FEW_ROWS = "it would have too few rows to be parallel"
 class Groups(NamedTuple):
     """The kernels that compute a graph, in an order in which they can run, and the buffers.
 
-    `decisions` tell, in the order in which they were taken, why nodes share kernels or do not.
+    `decisions` say why nodes share kernels or do not, in the order in which they were taken.
     """
 
     kernels: list[Kernel]
@@ -48,8 +48,8 @@ class Groups(NamedTuple):
 def group(graph: Recomputed, small: int) -> Groups:
     """The kernels that compute a graph; one of at most `small` elements needs a single thread.
 
-    What a first grouping teaches leads to another: expensive values that several kernels would
-    repeat are stored, and a node that has a kernel of its own and chooses by position is split.
+    It groups a second time if the first shows expensive values that several kernels would repeat,
+    which it then stores, or a node with its own kernel that selects by position, which it splits.
     """
     order = graph.order
     split = long_selects(order)
@@ -58,7 +58,7 @@ def group(graph: Recomputed, small: int) -> Groups:
     kernels = grouping.run()
     stored = stored | repeated(kernels, grouping.storage.stored)
     while True:
-        # A piece that chooses by position itself does so lane by lane.
+        # A piece that itself selects by position does so lane by lane.
         alone = choosing(kernels, grouping.storage) - split
         if not alone and stored <= grouping.storage.stored | grouping.storage.views:
             return Groups(kernels, grouping.storage, grouping.decisions)
@@ -88,7 +88,7 @@ class _Grouping:
         self.launched: dict[tuple[Definition | Body, tuple[Node, ...]], Kernel] = {}
 
     def _storage(self, order: Sequence[Node], stored: set[Node], split: set[Node]) -> Storage:
-        """What has a buffer, with the pieces of the nodes that fall into pieces."""
+        """The nodes with a buffer, including the pieces of split nodes."""
         every = set(stored)
         parts: dict[Node, list[Part]] = {}
         views: set[Node] = set()
@@ -115,7 +115,7 @@ class _Grouping:
         return storage
 
     def _ordered_roots(self, order: Sequence[Node]) -> list[Node]:
-        """What is computed, each node after what it reads; pieces stand for the whole."""
+        """The nodes to compute, each after what it reads; pieces replace a split node."""
         roots: dict[Node, None] = {}
         for node in order:
             if node in self.pieces:
@@ -125,10 +125,10 @@ class _Grouping:
         return list(roots)
 
     def _add_pieces(self, node: Node, roots: dict[Node, None]) -> None:
-        """Adds a node, or its pieces, behind what they read.
+        """Adds a node, or its pieces, after what they read.
 
-        That may be pieces, too, of something that comes later in the graph: a copy that makes a
-        piece of one whole is the same node as one that another whole reads.
+        What they read may itself be a piece of a node later in the graph: the copy that makes a
+        piece of one node can be the same node that another one reads.
         """
         if node in roots or isinstance(node.op, Input):
             return
@@ -152,7 +152,7 @@ class _Grouping:
     def _sources(self, root: Node) -> tuple[dict[Node, None], int]:
         """The nodes with buffers that a root reads, and how many nodes are inlined into it.
 
-        They stand in an order that is the same in every run.
+        Their order is the same in every run.
         """
         found: dict[Node, None] = {}
         seen: set[Node] = set()
@@ -169,7 +169,7 @@ class _Grouping:
         return found, len(seen) - len(found) + 1
 
     def _pieces_of(self, nodes: Iterable[Node]) -> set[Node]:
-        """The pieces, and pieces of pieces, into which some of the nodes fall."""
+        """The pieces, and pieces of pieces, of the nodes that are split."""
         found: set[Node] = set()
         stack = [node for node in nodes if node in self.pieces]
         while stack:
@@ -182,8 +182,8 @@ class _Grouping:
         read, operations = self._sources(root)
         pieces = self._pieces_of(read)
         sources = pieces.union(read)
-        # A kernel that makes a piece of what the root reads has not made the others, and the root
-        # reads a piece as a part of the whole even where it reads the piece itself as well.
+        # A kernel that computes one piece of what the root reads has not computed the others. The
+        # root reads a piece as part of the whole, even if it also reads the piece itself.
         unfinished = {self.home[x] for x in pieces if x in self.home}
         needed = {self.home[source] for source in sources if source in self.home}
         if isinstance(root.op, (Code, Loop)):
@@ -244,7 +244,7 @@ class _Grouping:
         return any(k is not kernel and self.before[self.number[k]] & bit for k in needed)
 
     def _join(self, kernel: Kernel, root: Node, new: Kernel) -> str | None:
-        """Adds `root` to `kernel`, or tells why it does not fit.
+        """Adds `root` to `kernel`, or returns why it does not fit.
 
         A kernel of maps may become one with reductions.
         """
@@ -296,7 +296,7 @@ class _Grouping:
                 added |= self.before[number] | 1 << number
         if added & ~self.before[own]:
             self.before[own] |= added
-            # Nothing depends yet on a kernel that is new.
+            # Nothing depends on a new kernel yet.
             for number, before in enumerate(self.before):
                 if before >> own & 1:
                     self.before[number] |= self.before[own]
@@ -306,17 +306,17 @@ class _Grouping:
                 readers.append(kernel)
 
     def _sorted(self) -> list[Kernel]:
-        """The kernels as they were made, each behind all that it depends on.
+        """The kernels in the order of their creation, each after all that it depends on.
 
-        Tables of which rows are replaced come last, if nobody reads them: all indices are tested
-        then, so that no failed run has written over a table.
+        Kernels that replace rows of a table come last unless a kernel reads the table. By then all
+        indices have been checked, so a run that fails has not overwritten a table.
         """
         done = 0
         result: list[Kernel] = []
         for number in range(len(self.kernels)):
             missing = self.before[number] & ~done | 1 << number & ~done
             found = [k for k in range(missing.bit_length()) if missing >> k & 1]
-            # What a kernel depends on depends on less than it does.
+            # A kernel has more dependencies than each of them has, so this order is topological.
             found.sort(key=lambda k: (self.before[k].bit_count(), k))
             result.extend(self.kernels[k] for k in found)
             done |= missing

@@ -1,8 +1,8 @@
-"""Index-set splitting: a map that chooses by position becomes one map per span of positions.
+"""Index-set splitting: a map that selects by position becomes one map per range of positions.
 
-`where(position < b, left, right)` is how concatenation looks in meta-operators. Over a span of
-positions on one side of every bound the choice is known, so each piece reads only what it needs.
-A piece that has a value of its own is computed where the whole needs it, so that nothing is copied.
+In meta-operators, a concatenation is `where(position < b, left, right)`. In a range of positions
+on one side of every bound the branch is known, so each piece reads only what it needs. A piece
+that has a value of its own is computed in place within the whole, so nothing is copied.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from metaop.unified_graph.index_expr import Axis, IndexExpr
 from metaop.unified_graph.node import Constant, Index, Input, Node, Shape
 from metaop.unified_graph.symbolic import surely_equal
 
-# Stretches shorter than this, in elements, are cheaper chosen lane by lane.
+# Ranges with fewer elements than this are cheaper to select lane by lane.
 SHORTEST_PIECE = 16
 
 HasBuffer = Callable[[Node], bool]
@@ -38,7 +38,7 @@ class IndexRange(NamedTuple):
 
 
 def choices(nodes: Sequence[Node]) -> dict[Node, None]:
-    """The nodes that choose between two others by position, without inner ones of long choices."""
+    """The nodes that select between two others by position, without inner ones of long selects."""
     bounds = {node: _bound(node) for node in nodes}
     inner = {
         node.inputs[2]
@@ -53,7 +53,7 @@ def _dim_of(bound: tuple[int, int] | None) -> int | None:
 
 
 def _bound(node: Node) -> tuple[int, int] | None:
-    """The dimension and position below which a choice takes its first branch."""
+    """The dimension and the position below which a select takes its first branch."""
     if not (isinstance(node.op, Elementwise) and node.op.function.name == "where"):
         return None
     return _compared(node.inputs[0])
@@ -73,7 +73,7 @@ def _compared(condition: Node) -> tuple[int, int] | None:
 
 
 def index_ranges(choice: Node) -> list[tuple[IndexRange, Node]]:
-    """The ranges of a choice along its dimension, each with the node that is chosen there."""
+    """The ranges of a select along its dimension, each with the node that it selects there."""
     found: list[tuple[IndexRange, Node]] = []
     first = _bound(choice)
     assert first is not None
@@ -86,7 +86,7 @@ def index_ranges(choice: Node) -> list[tuple[IndexRange, Node]]:
 
 
 def inner_selects(choice: Node) -> list[Node]:
-    """The choices inside a long one that decide between its later ranges."""
+    """The selects inside a long one that decide between its later ranges."""
     dim = index_ranges(choice)[0][0].dim
     found = []
     while _dim_of(_bound(choice.inputs[2])) == dim:
@@ -96,15 +96,15 @@ def inner_selects(choice: Node) -> list[Node]:
 
 
 def pieces_of(root: Node, has_buffer: HasBuffer) -> list[tuple[IndexRange, Node]]:
-    """The pieces of a node that is computed into a buffer; empty when there is nothing to gain.
+    """The pieces of a node that is computed into a buffer; empty if splitting does not pay.
 
-    Each is a node of its own, with the span of the root that it makes up.
+    Each is a node with the range of the root that it computes.
     """
     return [(span, _restricted(root, span, has_buffer)) for span in cuts_of(root, has_buffer)]
 
 
 def cuts_of(root: Node, has_buffer: HasBuffer) -> list[IndexRange]:
-    """The ranges into which the choices of a root cut one of its dimensions."""
+    """The ranges into which the selects of a root split one of its dimensions."""
     bounds: dict[int, set[int]] = {}
     for dim, bound in _comparisons(root, has_buffer):
         if 0 < bound < root.shape[dim]:
@@ -119,7 +119,7 @@ def cuts_of(root: Node, has_buffer: HasBuffer) -> list[IndexRange]:
 
 
 def _comparisons(root: Node, has_buffer: HasBuffer) -> Iterator[tuple[int, int]]:
-    """The dimensions and bounds of the comparisons of positions that a root is computed from."""
+    """The dimensions and bounds of the comparisons of positions on which a root depends."""
     seen: set[Node] = set()
     stack = [root]
     while stack:
@@ -135,9 +135,9 @@ def _comparisons(root: Node, has_buffer: HasBuffer) -> Iterator[tuple[int, int]]
 
 
 def _restricted(root: Node, span: IndexRange, has_buffer: HasBuffer) -> Node:
-    """A span of `root`; the view of it is pushed through elementwise nodes without a buffer.
+    """A range of `root`, pushed as a view through elementwise nodes without a buffer.
 
-    Comparisons of positions that the span decides disappear, with the branch that they exclude.
+    Comparisons of positions that the range decides disappear, with the branch that they exclude.
     """
     dim, start, stop = span
     shape = (*root.shape[:dim], stop - start, *root.shape[dim + 1 :])
@@ -168,9 +168,9 @@ def _restricted(root: Node, span: IndexRange, has_buffer: HasBuffer) -> Node:
 
 
 def chosen(node: Node, view: IndexMap, is_opaque: HasBuffer = lambda node: False) -> Node:
-    """What a view reads of a node that chooses by position: the branch that it always gets.
+    """A view of a node that selects by position, reduced to the branch that it always reads.
 
-    Choices that the view does not decide, and those in nodes that are `opaque`, stay.
+    Selects that the view does not decide, and those in `opaque` nodes, stay.
     """
     while (bound := _bound(node)) is not None and not is_opaque(node):
         position = view.indices[bound[0]]
@@ -184,7 +184,7 @@ def chosen(node: Node, view: IndexMap, is_opaque: HasBuffer = lambda node: False
 
 
 def as_part(piece: Node, span: IndexRange, whole: Node, has_buffer: HasBuffer) -> tuple[Node, Part]:
-    """The node that computes a piece of `whole`, and where its elements lie in that.
+    """The node that computes a piece of `whole`, and where its elements are in that.
 
     A piece that is another node with a buffer, or a view of all of it, is that node itself if it
     can be computed there, and otherwise a copy.
@@ -202,9 +202,9 @@ def as_part(piece: Node, span: IndexRange, whole: Node, has_buffer: HasBuffer) -
 
 
 def as_reshaped(whole: Node, has_buffer: HasBuffer) -> tuple[Node, Part] | None:
-    """The node with a buffer of which `whole` has the elements in the same order, and its place.
+    """The node with a buffer that has the elements of `whole` in the same order, and its place.
 
-    That node is computed where `whole` lies, and nothing is copied. None if there is no such node.
+    It can be computed in the buffer of `whole`, so nothing is copied. None without such a node.
     """
     if not isinstance(whole.op, Reindex) or whole.op.map.is_guarded or not whole.size:
         return None
@@ -220,17 +220,19 @@ def as_reshaped(whole: Node, has_buffer: HasBuffer) -> tuple[Node, Part] | None:
 
 
 def _can_move(node: Node) -> bool:
-    """Whether a node can be computed anywhere: not inputs, nor what has a kernel of its own, nor
-    scatters, which fill it first."""
+    """Whether a node can be computed within another buffer.
+
+    Inputs, nodes with a kernel of their own, and scatters, which fill their buffer first, cannot.
+    """
     if isinstance(node.op, Reduce):
         return reduced_axes(node) is not None
     return not (isinstance(node.op, Input) or node.op.is_alone)
 
 
 def _inverse(view: IndexMap, shape: Shape) -> Indices | None:
-    """The place in a view of each element of a tensor, if the view is but a permutation of axes.
+    """The index in a view of each element of a tensor, if the view only permutes axes.
 
-    Axes of extent 1 may come and go.
+    Axes of extent 1 may be added or dropped.
     """
     if view.is_guarded or math.prod(view.domain) != math.prod(shape):
         return None

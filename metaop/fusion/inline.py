@@ -1,4 +1,4 @@
-"""What a root computes when everything without a buffer is inlined into it."""
+"""Inlining: what a root computes if all nodes without a buffer are inlined into it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from metaop.unified_graph.access import Guard, IndexMap
 from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr, Lookup
 from metaop.unified_graph.node import Node
 
-# Relative cost of a scalar function against one multiplication.
+# The cost of scalar functions relative to one multiplication.
 _DEAR = {
     "div": 4, "floor_divide": 6, "trunc_divide": 6, "remainder": 6, "fmod": 6, "sqrt": 4,
     "reciprocal": 4, "rsqrt": 5, "random_bits": 12,
 }  # fmt: skip
 _TRANSCENDENTAL = 12
-# Work from this cost on is expensive: it is stored rather than repeated.
+# From this cost on, a value is expensive: it is stored rather than computed again.
 DEAR = 8
 _CHEAP = frozenset(
     """add sub mul neg abs sign sgn square relu maximum minimum fmax fmin eq ne lt le gt ge
@@ -42,7 +42,7 @@ def is_expensive(node: Node) -> bool:
 
 
 def widened(node: Node) -> Node | None:
-    """The 16-bit floats, or small whole numbers, of which a node is the same in a wider type."""
+    """The node of 16-bit floats or small integers that a node converts to a wider dtype."""
     is_cast = isinstance(node.op, Elementwise) and node.op.function.name == "cast"
     source = node.inputs[0] if is_cast else node
     is_float = source.dtype.compute is not source.dtype and node.dtype is source.dtype.compute
@@ -54,15 +54,15 @@ def widened(node: Node) -> Node | None:
 def map_at(index_map: IndexMap, indices: Sequence[IndexExpr], look: LookUp) -> Mapped:
     """The target indices and guards of a map at a point given in other axes.
 
-    `look` turns an index-operand element into an expression; it gets the element's indices and
-    the guards under which the map reads it at all.
+    `look` turns an element of an index operand into an expression; its arguments are the element's
+    indices and the guards under which the map reads it.
     """
     return _without_reads(index_map, tuple(indices)) or _moved(index_map, indices, look)
 
 
 @lru_cache(maxsize=1 << 14)
 def _without_reads(index_map: IndexMap, indices: Indices) -> Mapped | None:
-    """`map_at` for a map that reads no index operand: many passes ask for the same point."""
+    """`map_at` for a map without index operands, cached because many passes ask for one point."""
     return None if index_map.lookups() else _moved(index_map, indices, None)
 
 
@@ -100,10 +100,10 @@ Mapped = tuple[Indices, tuple[Guard, ...]]
 def reads(
     root: Node, box: Indices, at: Indices, has_buffer: Callable[[Node], bool]
 ) -> Iterator[tuple[Node, Indices]]:
-    """Every node with a buffer that computing `root` reads, with the place read.
+    """Every node with a buffer that computing `root` reads, with the indices that it reads.
 
-    `box` are the axes of the kernel, `at` the indices at which the root is written. Nodes without
-    a buffer are walked through; a node read at two places comes twice.
+    `box` are the axes of the kernel, `at` the indices at which the root is written. It passes
+    through nodes without a buffer; a node read at two places appears twice.
     """
     seen: set[tuple[Node, Indices]] = set()
     stack: list[tuple[Node, Indices]] = []

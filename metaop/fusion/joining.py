@@ -1,7 +1,7 @@
-"""Reductions that are alike, added to each other, become one reduction with a further axis.
+"""Joining: a sum of like reductions becomes one reduction with one more axis.
 
 The gradient of a weight that T steps share is a sum of T contractions with few rows each. It
-becomes one contraction whose factors are the T factors behind each other.
+becomes one contraction whose factors are the T factors, stacked.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from metaop.unified_graph.node import Constant, Node, topological
 
 
 def join_reductions(outputs: Sequence[Node]) -> list[Node]:
-    """Sums of reductions that are alike become one reduction, where copying their sources pays."""
+    """Replaces sums of like reductions by one reduction, if copying their sources pays."""
     found = choices(topological(outputs))
     joiner = _Joiner()
 
@@ -35,7 +35,7 @@ def join_reductions(outputs: Sequence[Node]) -> list[Node]:
 
 
 class _Place(NamedTuple):
-    """Element `position` of dimension `dim` of a choice that holds many nodes behind each other."""
+    """Index `position` along dimension `dim` of a concatenation of many nodes."""
 
     whole: Node
     dim: int
@@ -43,20 +43,20 @@ class _Place(NamedTuple):
 
 
 class _Stack(NamedTuple):
-    """Nodes behind each other along a new first dimension, and how many elements must be copied."""
+    """Nodes stacked along a new first dimension, and how many elements must be copied for that."""
 
     node: Node
     copied: int
 
 
 class _Joiner:
-    """Joins terms; knows which nodes lie in a choice that has been visited already."""
+    """Joins terms; knows which nodes are in a concatenation that it has visited."""
 
     def __init__(self) -> None:
         self.places: dict[Node, _Place] = {}
 
     def note(self, choice: Node) -> None:
-        """Remembers the nodes of which a choice holds one at each position."""
+        """Records the nodes of a concatenation that has one node per position."""
         for (dim, start, stop), branch in index_ranges(choice):
             op = branch.op
             if stop - start != 1 or not isinstance(op, Reindex) or len(branch.inputs) != 1:
@@ -66,7 +66,7 @@ class _Joiner:
                 self.places.setdefault(branch.inputs[0], _Place(choice, dim, start))
 
     def join(self, terms: Terms) -> Terms:
-        """The terms, those that are alike replaced by one."""
+        """The terms, with like ones replaced by one."""
         alike: dict[Hashable, Terms] = {}
         for term in terms:
             alike.setdefault(_kind(term), []).append(term)
@@ -77,7 +77,7 @@ class _Joiner:
         return joined if len(joined) < len(terms) else terms
 
     def _joined(self, terms: Terms) -> Node | None:
-        """One reduction for many, unless copying costs more than adding the results."""
+        """One reduction for many, unless copying costs more than adding their results."""
         op, result = terms[0].op, terms[0]
         assert isinstance(op, Reduce)
         sources = [term.inputs[0] for term in self._ordered(terms)]
@@ -88,7 +88,7 @@ class _Joiner:
         return reduce_with_map(op.reducer.name, stack.node, index_map, result.shape)
 
     def _ordered(self, terms: Terms) -> Terms:
-        """The terms in the order in which the factors of one kind lie in a choice, if they do."""
+        """The terms in the order of their factors in a concatenation, if one has them all."""
         bases = [_bases(term.inputs[0]) for term in terms]
         for factors in zip(*bases):
             places = [self.places.get(factor) for factor in factors]
@@ -98,7 +98,7 @@ class _Joiner:
         return terms
 
     def _product(self, products: Sequence[Node]) -> _Stack:
-        """Products behind each other: the product of their factors behind each other."""
+        """Stacked products: the product of the stacked factors."""
         first = products[0]
         left, right = (self._stacked([node.inputs[k] for node in products]) for k in (0, 1))
         inputs = (left.node, right.node)
@@ -106,7 +106,7 @@ class _Joiner:
         return _Stack(node, left.copied + right.copied)
 
     def _stacked(self, nodes: Sequence[Node]) -> _Stack:
-        """Nodes of one shape behind each other."""
+        """Nodes of one shape, stacked."""
         first, count = nodes[0], len(nodes)
         if all(node is first for node in nodes):
             return _Stack(broadcast_to(first, (count, *first.shape)), 0)
@@ -126,7 +126,7 @@ class _Joiner:
         return _Stack(concatenate(runs, 0), count * first.size)
 
     def _runs(self, nodes: Sequence[Node]) -> list[list[Node]]:
-        """Stretches of nodes that lie behind each other in one choice."""
+        """Runs of nodes that are consecutive in one concatenation."""
         runs = [[nodes[0]]]
         for before, node in itertools.pairwise(nodes):
             last, place = self.places.get(before), self.places.get(node)
@@ -138,7 +138,7 @@ class _Joiner:
         return runs
 
     def _run(self, nodes: Sequence[Node]) -> Node:
-        """Nodes that lie behind each other, or a single one, with a new first dimension."""
+        """A run of consecutive nodes, or a single node, with a new first dimension."""
         shape = (len(nodes), *nodes[0].shape)
         step, *axes = IndexMap.axes(shape)
         if len(nodes) == 1:
@@ -149,7 +149,7 @@ class _Joiner:
 
 
 def _kind(term: Node) -> Hashable:
-    """What terms that can be joined have in common; None for all others."""
+    """The key that terms share if they can be joined; None for other terms."""
     if reduced_axes(term) is None or len(term.inputs) != 1:
         return None
     op, source = term.op, term.inputs[0]
@@ -164,7 +164,7 @@ def _bases(source: Node) -> tuple[Node, ...]:
 
 
 def _common_view(nodes: Sequence[Node]) -> Node | None:
-    """A node of which the others are the same view of something else, or constant, if they are."""
+    """A node such that all others are the same view of another source, or constant; else None."""
     view = next((node for node in nodes if not isinstance(node.op, Constant)), nodes[0])
     if not isinstance(view.op, Reindex) or len(view.inputs) != 1 or view.op.map.is_guarded:
         return None
@@ -175,14 +175,14 @@ def _common_view(nodes: Sequence[Node]) -> Node | None:
 
 
 def _behind(node: Node, view: Node) -> Node:
-    """What a node is the same view of as `view` is of its source."""
+    """The source of a node that is the same view of it as `view` is of its own."""
     if isinstance(node.op, Constant):
         return Node(node.op, (), view.inputs[0].shape, node.dtype)
     return node.inputs[0]
 
 
 def _as_one_view(nodes: Sequence[Node]) -> Node | None:
-    """Views of one node whose indices grow evenly from each to the next, as one view of it."""
+    """Views of one node whose indices grow evenly from one to the next, as one view of it."""
     first = nodes[0]
     if not all(isinstance(n.op, Reindex) and n.inputs == first.inputs for n in nodes):
         return None
@@ -202,7 +202,7 @@ def _as_one_view(nodes: Sequence[Node]) -> Node | None:
 
 
 def _lifted(index_map: IndexMap, count: int, result: bool = False) -> IndexMap:
-    """A map with a new first axis, which it leaves as it is, or drops for a `result`."""
+    """A map with a new first axis, which it passes on, or drops for a `result`."""
     domain = (count, *index_map.domain)
     memo: dict[Atom, IndexExpr] = {}
 

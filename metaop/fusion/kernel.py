@@ -47,12 +47,12 @@ class Kernel:
     scatter: bool = False
     alone: bool = False
     contraction: Contraction | None = None
-    # Roots that nobody outside the kernel reads.
+    # Roots that nothing outside the kernel reads.
     private: set[Node] = field(default_factory=set)
 
     @property
     def kind(self) -> str:
-        """What sort of schedule it takes: alone, scatter, contraction or rows."""
+        """The kind of schedule: alone, scatter, contraction or rows."""
         if self.alone or self.scatter:
             return "alone" if self.alone else "scatter"
         return "rows" if self.contraction is None else "contraction"
@@ -69,7 +69,7 @@ class Kernel:
         return total
 
     def indices_of(self, root: Node) -> Indices | None:
-        """Where a root is written, in the kernel's axes; None when it does not fit the box."""
+        """Where a root is written, in the kernel's axes; None if it does not fit the box."""
         axes = box_axes(self.shape)
         if isinstance(root.op, Reduce) and self.reduced == reduced_axes(root):
             if root.inputs[0].shape == self.shape:
@@ -78,7 +78,7 @@ class Kernel:
             return axes
         if self.contraction is not None and root.shape == self.roots[0].shape:
             return row_indices(self.roots[0], axes)
-        # Row-level: the kept axes in order, but for those of extent 1, which come and go.
+        # Row-level: the kept axes in order; axes of extent 1 may be added or dropped.
         kept = [k for k in self.kept if self.shape[k] != 1]
         longer = [d for d, extent in enumerate(root.shape) if extent != 1]
         if [self.shape[k] for k in kept] != [root.shape[d] for d in longer]:
@@ -100,7 +100,7 @@ def row_indices(reduce_node: Node, axes: Sequence[IndexExpr]) -> Indices:
 
 
 def reduced_axes(node: Node) -> frozenset[int] | None:
-    """The axes that a reduction drops, when it does nothing but drop and reorder axes.
+    """The axes that a reduction drops, if it only drops and reorders axes.
 
     None for scatters and for maps with guards, strides or offsets.
     """

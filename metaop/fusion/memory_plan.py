@@ -1,4 +1,4 @@
-"""The static memory plan: every temporary of a program gets an offset in one arena."""
+"""The static memory plan, which gives every temporary of a program an offset in one arena."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def plan(lifetimes: Sequence[Lifetime]) -> tuple[list[int], int]:
 
 
 def _symbolic_plan(lifetimes: Sequence[Lifetime]) -> tuple[list[Any], Any]:
-    """The plan for the hints with sizes that hold for all others: what lies above what stays."""
+    """The plan for the hints, with offsets as sums of sizes, so that it holds for all sizes."""
     hints = [life._replace(nbytes=hint_of(life.nbytes)) for life in lifetimes]
     places, _ = plan(hints)
     sizes = [-(-life.nbytes // _ALIGNMENT) * _ALIGNMENT for life in lifetimes]

@@ -22,7 +22,7 @@ from metaop.unified_graph.index_expr import Axis, IndexExpr, Lookup
 from metaop.unified_graph.node import Constant, Index, Input, Node, Shape
 from metaop.unified_graph.symbolic import usual_of
 
-# Fewer multiplications than this are done faster by a plain row kernel than by packing.
+# With fewer multiplications than this, a plain row kernel is faster than packing.
 LEAST_WORK = 1 << 13
 _LEAST_EXTENTS = {"rows": 2, "columns": 4, "depth": 4}
 
@@ -44,7 +44,7 @@ class Contraction:
 
 
 def recognise(node: Node, has_buffer: Callable[[Node], bool]) -> Contraction | None:
-    """The contraction that a reduction is, or None when a packed schedule would not pay."""
+    """The contraction that a reduction is, or None if a packed schedule would not pay."""
     found = sum_of_products(node, has_buffer)
     if found is None:
         return None

@@ -1,10 +1,9 @@
-"""Recompute instead of store: what is kept for a later part of a program, which computes the rest.
+"""Recomputation: which values the backward pass keeps in memory, and which it computes again.
 
-At one point of a training step, between forward and backward, most is alive. A value that is
-needed on both sides can be kept in memory, or computed again from others that are. The values
-that are kept are a minimum cut: the fewest bytes from which all others follow by cheap work. After
-T. Chen and others, "Training deep nets with sublinear memory cost", 2016, with the choice left to
-the cut.
+At one point of a training step, between forward and backward, the most bytes are alive. A value
+that both sides need can be kept in memory, or computed again from kept values. The values to keep
+are a minimum cut: the fewest bytes from which cheap work computes all others. After T. Chen and
+others, "Training deep nets with sublinear memory cost", 2016, except that the cut makes the choice.
 """
 
 from __future__ import annotations
@@ -23,26 +22,26 @@ from metaop.unified_graph.index_expr import Lookup
 from metaop.unified_graph.node import Input, Node, topological
 from metaop.unified_graph.symbolic import hint_of
 
-# A program with less alive at any time has no need.
+# Programs that never have more bytes alive than this need no recomputation.
 _LEAST_PEAK = 16 << 20
 # Smaller values are kept.
 _LEAST_BYTES = 1 << 18
-# A value that waits for so few reductions is not worth being computed again.
+# A value that is read within this many reductions is kept.
 _SHORT_WAIT = 4
-# A reduction this many times smaller than what it reads does not wait until it is needed.
+# A reduction this many times smaller than its source runs early.
 _SUMMARY = 4
-# The work for one element, relative to multiplications, before a value is kept on the way.
+# The work per element, in multiplications, from which on a value on the way is kept.
 _MOST_WORK = 80
-# Sums of at most so many products are cheap if the result is larger than both factors together.
+# Sums of at most this many products are cheap if the result is larger than both factors together.
 _CHEAP_DEPTH = 128
-# The larger of two factors that are both data has at most so many times the elements.
+# If one factor has more than this many times the elements of the other, the other is a weight.
 _MOST_UNLIKE = 8
 
 
 class Recomputed(NamedTuple):
-    """A graph with clones of what is computed again, and its nodes in the order to compute them.
+    """A graph with clones of the values to compute again, and its nodes in the order to compute.
 
-    The nodes in `kept` have to be stored; nothing in `late` may be computed with what is not.
+    The nodes in `kept` must be stored. Nodes in `late` must not share a kernel with others.
     """
 
     outputs: list[Node]
@@ -52,7 +51,7 @@ class Recomputed(NamedTuple):
 
 
 def recompute(outputs: Sequence[Node]) -> Recomputed:
-    """The graph in which what follows the peak reads what is kept, and clones of the rest."""
+    """The graph in which nodes after the peak read kept values, and clones of the others."""
     order = topological(outputs)
     early = _before_peak(order, set(outputs))
     if early:
@@ -75,7 +74,7 @@ def recompute(outputs: Sequence[Node]) -> Recomputed:
 
 
 def _before_peak(order: Sequence[Node], outputs: set[Node]) -> set[Node]:
-    """The nodes before the point at which most bytes are alive; empty for small programs."""
+    """The nodes before the point at which the most bytes are alive; empty for small programs."""
     stored = _materialised(order) | outputs
     position = {node: k for k, node in enumerate(order)}
     last = _last_uses(order, stored, position)
@@ -94,9 +93,10 @@ def _before_peak(order: Sequence[Node], outputs: set[Node]) -> set[Node]:
 
 
 def _rounded(order: Sequence[Node], early: set[Node]) -> set[Node]:
-    """Later nodes that are early reductions in a narrower type, which is what had better be kept.
+    """Later nodes that round early reductions to a narrower dtype, which is better kept instead.
 
-    Sums of bfloat16 are made in float32; rounded where they are stored, they never are in memory.
+    bfloat16 is summed in float32; if the sum is rounded when it is stored, the float32 value never
+    is in memory.
     """
     return {
         node
@@ -110,10 +110,10 @@ def _rounded(order: Sequence[Node], early: set[Node]) -> set[Node]:
 
 
 def _summaries(order: Sequence[Node], early: set[Node]) -> set[Node]:
-    """Later nodes that had better be early: small reductions of rows that are reduced early, and
-    what they need.
+    """Later nodes better computed early: small reductions of rows that are reduced early.
 
-    Then one kernel makes both reductions, as the places of maxima are found with the maxima.
+    With them come the nodes that they need. One kernel then makes both reductions, for example
+    maxima and their positions.
     """
     found: set[Node] = set()
     free = set(early)
@@ -143,7 +143,7 @@ def _needed_by(node: Node, early: set[Node]) -> set[Node]:
 
 
 def _materialised(order: Sequence[Node]) -> set[Node]:
-    """What will be in memory, about: reductions, and what is read several times an element."""
+    """The nodes that will probably be in memory: reductions, and what is read repeatedly."""
     found = {node for node in order if isinstance(node.op, Reduce)}
     for node in order:
         if isinstance(node.op, Reindex):
@@ -157,7 +157,7 @@ def _materialised(order: Sequence[Node]) -> set[Node]:
 def _last_uses(
     order: Sequence[Node], stored: set[Node], position: dict[Node, int]
 ) -> dict[Node, int]:
-    """When each node is read for the last time; through what is inlined, by what is stored."""
+    """When each node is read for the last time by a stored node, also through inlined ones."""
     last = dict.fromkeys(order, 0)
     for node in reversed(order):
         when = position[node] if node in stored else max(last[node], position[node])
@@ -170,8 +170,10 @@ def _last_uses(
 
 
 def _crossing(order: Sequence[Node], early: set[Node]) -> tuple[set[Node], set[Node]]:
-    """The early nodes that later ones read; apart, those that are read so soon that to compute
-    them again would only move the peak."""
+    """The early nodes that later ones read.
+
+    Separately, those that are read so soon that computing them again would only move the peak.
+    """
     time, reductions = {}, 0
     for node in order:
         reductions += isinstance(node.op, Reduce)
@@ -190,7 +192,7 @@ def _crossing(order: Sequence[Node], early: set[Node]) -> tuple[set[Node], set[N
 
 
 def _large(order: Sequence[Node], early: set[Node]) -> set[Node]:
-    """The early nodes that take much memory, and that follow from data at all."""
+    """The early nodes that take much memory and depend on data."""
     data: set[Node] = set()
     for node in order:
         if isinstance(node.op, Input) or not data.isdisjoint(node.inputs):
@@ -223,7 +225,7 @@ def _kept(crossing: set[Node], large: set[Node], expensive: set[Node]) -> set[No
 
 
 def _expensive(order: Sequence[Node], early: set[Node]) -> set[Node]:
-    """The nodes that are never computed again: reductions, custom code, the ends of long work."""
+    """The nodes that are never computed again: reductions, custom code, ends of long chains."""
     found: set[Node] = set()
     work: dict[Node, int] = {}
     for node in order:
@@ -240,10 +242,10 @@ def _expensive(order: Sequence[Node], early: set[Node]) -> set[Node]:
 
 
 def _is_cheap_contraction(node: Node) -> bool:
-    """Whether a sum of few products makes much of little, as the scores of attention do.
+    """Whether a sum of few products is much larger than its factors, like attention scores.
 
-    A factor that is much smaller than the other is a weight. What a layer makes of it is no larger
-    than other results that are kept, and to store it again, and all that follows, takes long.
+    A factor much smaller than the other is a weight. The result of such a layer is no larger than
+    others that are kept, and storing it and all that follows once more takes long.
     """
     reduced = reduced_axes(node)
     product = node.inputs[0]
@@ -263,7 +265,7 @@ def _elements_of_plain_view(node: Node) -> int:
         return 0
     elements = 1
     for index in node.op.map.indices:
-        # The terms of a plain index are digits of a number: no two sums of them are equal.
+        # The terms of a plain index are digits of a number, so no two sums of them are equal.
         span = 0
         for atom, factor in sorted(index.terms, key=lambda term: abs(term[1])):
             if isinstance(atom, Lookup) or abs(factor) <= span:
@@ -277,7 +279,7 @@ def _elements_of_plain_view(node: Node) -> int:
 
 
 def _clones(nodes: Iterable[Node]) -> dict[Node, Node]:
-    """What computes some nodes, given inputs first, once more."""
+    """Clones of some nodes and of what computes them, on given inputs."""
     clones: dict[Node, Node] = {}
     for node in nodes:
         inputs = [clones[x] if x in clones else _again(x) for x in node.inputs]
@@ -288,7 +290,7 @@ def _clones(nodes: Iterable[Node]) -> dict[Node, Node]:
 def _reading_clones(
     outputs: Sequence[Node], order: Sequence[Node], early: set[Node], clones: dict[Node, Node]
 ) -> list[Node]:
-    """The outputs, of which the late part reads the clones."""
+    """The outputs, with the late part reading clones."""
     done: dict[Node, Node] = {}
     for node in order:
         if node in early:
@@ -300,7 +302,7 @@ def _reading_clones(
 
 
 def _delayed(order: Sequence[Node], early: set[Node], clones: set[Node]) -> list[Node]:
-    """An order in which clones, and what follows from them alone, come when they are needed."""
+    """An order in which clones, and what depends on them alone, come as late as possible."""
     position = {node: k for k, node in enumerate(order)}
     waiting: set[Node] = set()
     for node in order:
@@ -326,7 +328,7 @@ def _delayed(order: Sequence[Node], early: set[Node], clones: set[Node]) -> list
 def _needed_again(
     order: Sequence[Node], crossing: set[Node], large: set[Node], kept: set[Node]
 ) -> Iterator[Node]:
-    """The large nodes from which what is read later follows, but for those kept, in order."""
+    """The large nodes that later reads depend on, except kept ones, in order."""
     needed = crossing - kept
     for node in reversed(order):
         if node in needed:
@@ -335,5 +337,5 @@ def _needed_again(
 
 
 def _again(node: Node) -> Node:
-    """A value as clones read it: so that they are not the nodes that they are clones of."""
+    """A value as clones read it, so that interning keeps clones and originals apart."""
     return Node(Reindex(IndexMap.identity(node.shape)), (node,), node.shape, node.dtype)

@@ -1,4 +1,4 @@
-"""Graph-to-graph passes that come before grouping: each is pure and keeps every value."""
+"""Graph-to-graph passes before grouping; each is pure and preserves every value."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from metaop.unified_graph.rewrite import rebuild
 
 
 def simplify(outputs: Sequence[Node]) -> list[Node]:
-    """Folds constants, joins reindexes, turns affine scatters into gathers."""
+    """Folds constants, composes reindexes, turns affine scatters into gathers."""
     simplified: dict[Node, Node] = {}
 
     def simplify_node(node: Node) -> Node:
@@ -33,7 +33,7 @@ def simplify(outputs: Sequence[Node]) -> list[Node]:
 
 
 def _simplify_node(node: Node, simplified: Mapping[Node, Node]) -> Node:
-    """A node whose inputs are `simplified`, like all nodes that were handed out before."""
+    """The simplified form of a node whose inputs are `simplified`."""
     op = node.op
     if isinstance(op, Elementwise):
         return _simplify_elementwise(op, node)
@@ -59,7 +59,7 @@ def _simplify_node(node: Node, simplified: Mapping[Node, Node]) -> Node:
 
 
 def _simplify_inverted(node: Node) -> Node:
-    """A node of what a scatter has become, whose inputs are simplified."""
+    """The simplified form of a node that replaces a scatter, whose inputs are simplified."""
     op = node.op
     if isinstance(op, Reindex):
         return reindex(chosen(node.inputs[0], op.map), op.map, op.fill, node.inputs[1:])
@@ -69,7 +69,7 @@ def _simplify_inverted(node: Node) -> Node:
 def _without_known_indices(
     index_map: IndexMap, operands: Sequence[Node]
 ) -> tuple[IndexMap, Sequence[Node]]:
-    """A map that computes the indices it would look up in operands that count positions."""
+    """A map that computes its indices instead of looking them up in operands that are iotas."""
     if not any(isinstance(operand.op, Index) for operand in operands):
         return index_map, operands
     memo: dict[Atom, IndexExpr] = {}
@@ -98,7 +98,7 @@ def _without_known_indices(
 
 
 def _reduced_once(node: Node) -> Node:
-    """A reduction of what is the same along kept axes, done once there and repeated."""
+    """A reduction of a value that is constant along kept axes, computed once and broadcast."""
     op, source = node.op, node.inputs[0]
     reduced = reduced_axes(node)
     if reduced is None or not isinstance(op, Reduce) or not isinstance(source.op, Elementwise):
@@ -140,7 +140,7 @@ def _axes_of(node: Node) -> frozenset[int]:
 def _open_product(node: Node) -> Node:
     """A sum over a reindexed product becomes a sum over the product of two reindexed factors.
 
-    So contractions that come out of an inversion look like all others. A guard goes to the factor
+    Contractions that result from an inversion then look like all others. A guard goes to the factor
     that depends on what it tests; the other factor then multiplies a zero.
     """
     op = node.op
@@ -158,7 +158,7 @@ def _open_product(node: Node) -> Node:
 
 
 def _guarded_factors(product: Node, index_map: IndexMap) -> list[Node]:
-    """The factors of a product under a map, each with the guards that concern it."""
+    """The factors of a product under a map, each with the guards on its axes."""
     free = IndexMap(index_map.domain, index_map.indices)
     outside = [_outside(reindex(factor, free)) for factor in product.inputs]
     guards: list[list[Guard]] = [[], []]
@@ -176,7 +176,7 @@ def _guarded_factors(product: Node, index_map: IndexMap) -> list[Node]:
 
 
 def _outside(node: Node) -> list[tuple[IndexExpr, int]]:
-    """The indices at which a reindex would leave one of its inputs, with the extents they leave."""
+    """The indices at which a reindex would exceed an input, with the extents that they exceed."""
     if not isinstance(node.op, Reindex):
         return []
     places = list(zip(node.op.map.indices, node.inputs[0].shape))
@@ -211,7 +211,7 @@ def _simplify_elementwise(op: Elementwise, node: Node) -> Node:
 
 
 def _as_result(node: Node, op: Reduce, total: Node) -> Node:
-    """`total`, whose axes beside those of extent 1 are the kept ones, in the result's order."""
+    """`total`, whose axes are the kept ones and some of extent 1, in the order of the result."""
     order = [
         atom.name for expr in op.map.indices for atom, _ in expr.terms if isinstance(atom, Axis)
     ]

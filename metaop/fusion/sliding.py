@@ -1,4 +1,4 @@
-"""Windows that slide: contractions whose right factor sees a column and a tap as one position."""
+"""Sliding windows: contractions whose right factor depends on the sum of a column and a tap."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ TAPS = 3
 
 
 class Slide(NamedTuple):
-    """A column axis and a reduced axis on whose sum, or difference, the factor depends.
+    """A column axis and a reduced axis (tap) on whose sum or difference the factor depends.
 
-    The position of a window is `column + tap` with `sign` 1, `column - tap` and the extent of the
-    tap less one with -1; both count from 0 to the sum of the extents less two.
+    The position of a window is `column + tap` with `sign` 1, and `column - tap + (taps - 1)` with
+    -1. Both run from 0 to the sum of the extents less two.
     """
 
     column: int
@@ -53,7 +53,7 @@ def slides(
 def _sign(
     factor: Node, column: int, tap: int, shape: Shape, has_buffer: Callable[[Node], bool]
 ) -> int:
-    """How a tap moves the window; 0 when the factor depends on the tap in another way too."""
+    """How a tap moves the window; 0 if the factor also depends on the tap in another way."""
     box = box_axes(shape)
     # Where the window stands, under the name of an axis behind the box.
     position = index_expr.axis(f"i{len(box)}", shape[column] + shape[tap] - 1)

@@ -1,7 +1,7 @@
-"""The pass that makes two real values of every complex one, so that no later pass meets any.
+"""The pass that replaces every complex value by two real ones, so that later passes see only these.
 
-Complex memory holds pairs: a program reads and writes complex numbers (…) as real ones (…, 2). What
-only moves numbers, and what treats both parts alike, works on pairs; all else on parts.
+Complex memory holds pairs: a program reads and writes complex numbers (…) as real ones (…, 2).
+Operators that only move numbers or treat both parts alike work on pairs, all others on parts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from metaop.unified_graph.rewrite import rebuild
 
 
 class Split:
-    """A complex value in real nodes: as pairs along a last dimension, in two parts, or both."""
+    """A complex value as real nodes: pairs along a last dimension, two parts, or both."""
 
     def __init__(self, pairs: Node | None = None, parts: Parts | None = None) -> None:
         self._pairs = pairs
@@ -35,7 +35,7 @@ class Split:
 
     @property
     def has_pairs(self) -> bool:
-        """Whether both parts lie in one node already."""
+        """Whether one node already has both parts."""
         return self._pairs is not None
 
     @property
@@ -60,7 +60,7 @@ class Split:
 def split_complex(inputs: Sequence[Node], outputs: Sequence[Node]) -> tuple[list[Node], list[Node]]:
     """Inputs and outputs of a program without complex values, in the same memory.
 
-    Raises UnsupportedError for what neither works on pairs nor on parts.
+    Raises UnsupportedError for operators that work neither on pairs nor on parts.
     """
     order = topological(outputs)
     if not any(node.dtype.is_complex for node in (*inputs, *order)):

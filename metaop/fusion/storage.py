@@ -1,4 +1,4 @@
-"""Which nodes have buffers, and where in them the elements of a node lie."""
+"""Which nodes have buffers, and where in them the elements of a node are."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from metaop.unified_graph.node import Input, Node, topological
 
 
 class Part(NamedTuple):
-    """A node's place in another one: the index there of each of its elements."""
+    """A node's place within another one: the index there of each of its elements."""
 
     whole: Node
     place: IndexMap
@@ -21,12 +21,12 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Storage:
-    """The nodes that are `stored`, and of which others they are `parts`.
+    """The `stored` nodes, and the nodes of which they are `parts`.
 
-    A node that is part of others lies in their buffers; it has one of its own only if it is among
-    the `outputs`, of the program or for custom kernels, which read whole buffers. A node in `views`
-    has the elements of a stored one in the same order: that one is written to its buffer, and
-    kernels read that one instead, so that they know when the elements are there.
+    A part is in the buffers of its wholes. It has a buffer of its own only if it is among the
+    `outputs`, of the program or for custom kernels, which read whole buffers. A node in `views` has
+    the elements of a stored one in the same order. That one is written to the buffer of the view,
+    and kernels read that one, so that they know when the elements have been computed.
     """
 
     stored: Set[Node]
@@ -39,12 +39,12 @@ class Storage:
         return isinstance(node.op, Input) or node in self.stored
 
     def computed(self, roots: Iterable[Node]) -> list[Node]:
-        """What a kernel computes, each node after its inputs: roots, and what is inlined."""
+        """The nodes that a kernel computes, each after its inputs: roots, and what they inline."""
         own = frozenset(roots)
         return topological(own, _Read(self, own))
 
     def places(self, node: Node, at: Indices) -> list[tuple[Node, Indices]]:
-        """Every buffer that holds the element of a node at `at`, and its indices there."""
+        """Every buffer that has the element of a node at `at`, and its indices there."""
         parts = self.parts.get(node)
         if parts is None:
             return [(node, at)]
@@ -60,7 +60,7 @@ class Storage:
 
 @dataclass(frozen=True)
 class _Read:
-    """What a kernel with some roots reads from memory."""
+    """The elements that a kernel with some roots reads from memory."""
 
     storage: Storage
     roots: frozenset[Node]

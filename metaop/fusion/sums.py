@@ -1,8 +1,8 @@
-"""Sums of many terms: what the gradient of a value with many readers is.
+"""Sums of many terms, such as the gradient of a value with many readers.
 
 The gradient of T slices of one tensor is a sum of T tensors that are zero outside their slice.
-Disjoint terms become a select by position, as a concatenation is one
-(`fusion/index_splitting.py`), so that nothing is added.
+Disjoint terms become a select by position, like a concatenation (`fusion/index_splitting.py`), so
+nothing is added.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ Terms = list[Node]
 
 
 def sum_to_select(outputs: Sequence[Node]) -> list[Node]:
-    """Sums of terms that are zero outside strips that lie apart become choices by position."""
+    """Replaces sums of terms that are zero outside disjoint strips by selects by position."""
     return rewrite_sums(outputs, _laid_apart)
 
 
 def distribute_reduction(outputs: Sequence[Node]) -> list[Node]:
-    """Sums over sums that contain products become sums of the sums over each product.
+    """Distributes a reduction over a sum of products: each term becomes a reduction.
 
-    Those are contractions, which the sum over everything at once would hide.
+    Reductions of single products are contractions, which a reduction of the whole sum would hide.
     """
     order = topological(outputs)
     readers = Counter(source for node in order for source in node.inputs)
@@ -68,7 +68,7 @@ def _is_sum(node: Node) -> bool:
 
 
 def _inner_sums(order: Sequence[Node], outputs: Sequence[Node]) -> set[Node]:
-    """The sums that are nothing but a term of one other sum."""
+    """The sums whose only reader is another sum."""
     readers = Counter(source for node in order for source in node.inputs)
     readers.update(outputs)
     sources = (source for node in order if _is_sum(node) for source in node.inputs)
@@ -94,10 +94,10 @@ def rewrite_sums(
     first: Sequence[Node] = (),
     visit: Callable[[Node, Node], None] = lambda old, new: None,
 ) -> list[Node]:
-    """The outputs with other terms in every sum for which `rewrite` gives some.
+    """The outputs, with the terms of sums replaced by those that `rewrite` returns.
 
-    Nodes in `first`, and what they need, come before all others. `visit` sees every node with what
-    it has become.
+    Nodes in `first`, and what they need, come before all others. `visit` is called with every node
+    and its replacement.
     """
     order = topological([*first, *outputs])
     inner = _inner_sums(order, outputs)
@@ -116,7 +116,7 @@ def rewrite_sums(
 
 
 class _Strip(NamedTuple):
-    """Term number `position`, as a node that is zero outside `start … stop - 1` of a dimension."""
+    """Term number `position`, a node that is zero outside `start … stop - 1` of a dimension."""
 
     start: int
     stop: int
@@ -125,7 +125,7 @@ class _Strip(NamedTuple):
 
 
 def _laid_apart(terms: Terms) -> Terms:
-    """The terms, those that lie apart along some dimension replaced by their choice."""
+    """The terms, with those that are disjoint along some dimension replaced by a select."""
     strips: dict[int, list[_Strip]] = {}
     for position, term in enumerate(terms):
         for dim, strip in _strips(term, position):
@@ -162,7 +162,7 @@ def _strips(term: Node, position: int) -> Iterator[tuple[int, _Strip]]:
 
 
 def _disjoint(strips: Sequence[_Strip]) -> list[_Strip]:
-    """As many strips as possible of which no two overlap, in their order."""
+    """As many strips as possible without overlap, in order."""
     found: list[_Strip] = []
     for strip in sorted(strips, key=lambda strip: strip.stop):
         if not found or found[-1].stop <= strip.start:
@@ -171,7 +171,7 @@ def _disjoint(strips: Sequence[_Strip]) -> list[_Strip]:
 
 
 def _choice(dim: int, strips: Sequence[_Strip]) -> Node:
-    """The sum of strips that lie apart: each where it is not zero, and zero between them."""
+    """The sum of disjoint strips as a select: each strip in its range, and zero between them."""
     shape, dtype = strips[0].node.shape, strips[0].node.dtype
     zero = constant(0, dtype, shape)
     parts: list[tuple[int, Node]] = []

@@ -1,9 +1,9 @@
 """Reductions in two stages: partial results side by side, then their reduction.
 
-A reduction of few rows leaves processors idle, however long the rows are. So what it reduces is cut
-into parts: a first reduction keeps the parts, a second one combines them, always in the same order.
-This holds for every reducer, and a contraction stays one, with an axis more in its batch. It also
-bounds the error of long sums, because parts are added up apart.
+A reduction of few rows leaves processors idle, however long the rows are. So the rows are cut into
+parts: a first reduction reduces each part, a second one combines the results, always in the same
+order. This works for every reducer. A contraction stays one, with one more batch axis. It also
+bounds the rounding error of long sums, because each part is summed separately.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _PARTIAL = 8192
 class Cut(NamedTuple):
     """The parts of what a reduction reduces.
 
-    A part has one index of each reduced axis in `whole`, and one of so many `pieces` of the axes in
-    `run`, which count as one joined axis. With `neighbours`, parts of neighbouring results lie side
-    by side in memory, else all parts of one result. A product is cut `in_factors` if it is to stay
-    one of two factors, so that the first stage is a contraction.
+    A part has one index of each reduced axis in `whole`, and one of `pieces` pieces of the axes in
+    `run`, joined to one axis. With `neighbours`, parts of neighbouring results are contiguous in
+    memory, else all parts of one result. A product is cut `in_factors` if it must stay a product of
+    two factors, so that the first stage is a contraction.
     """
 
     whole: tuple[int, ...]
@@ -48,8 +48,7 @@ class Cut(NamedTuple):
 
 
 class Source(NamedTuple):
-    """A reduction that could be cut: its reduced axes in order, which nodes have a buffer, and how
-    many processors there are."""
+    """A reduction that may be cut: its reduced axes in order, the buffers, and the processors."""
 
     node: Node
     reduced: tuple[int, ...]
@@ -58,7 +57,7 @@ class Source(NamedTuple):
 
     @property
     def contraction(self) -> Contraction | None:
-        """What the reduction is if it is a contraction."""
+        """The contraction that the reduction is, if any."""
         return recognise(self.node, self.has_buffer)
 
     @property
@@ -67,12 +66,12 @@ class Source(NamedTuple):
         return tuple(self.node.inputs[0].shape[k] for k in self.reduced)
 
 
-# How a machine cuts a reduction; None: not at all.
+# How a machine cuts a reduction; None leaves it whole.
 Cutter: TypeAlias = Callable[[Source], "Cut | None"]
 
 
 def cut_long_rows(source: Source) -> Cut | None:
-    """Cuts long rows of which there are few, however many processors there are."""
+    """Cuts long rows if there are few, independently of the number of processors."""
     node, reduced = source.node, source.reduced
     shape = node.inputs[0].shape
     length = node.inputs[0].size // max(node.size, 1)
@@ -86,7 +85,7 @@ def cut_long_rows(source: Source) -> Cut | None:
 
 
 def in_two_stages(outputs: Sequence[Node], cut_of: Cutter, processors: int) -> list[Node]:
-    """The outputs with two reductions in the place of each that is cut."""
+    """The outputs, with each cut reduction replaced by two."""
     order = topological(outputs)
     readers = Counter(source for node in order for source in node.inputs)
     readers.update(outputs)
@@ -106,7 +105,7 @@ def in_two_stages(outputs: Sequence[Node], cut_of: Cutter, processors: int) -> l
 
 
 def _split(node: Node, cut: Cut) -> Node:
-    """The two reductions; between them, numbers have the type in which they are computed."""
+    """The two reductions; values between them have the compute dtype."""
     op, term = node.op, node.inputs[0]
     box = _box_of(term.shape, cut)
     assert isinstance(op, Reduce)
@@ -134,7 +133,7 @@ class _Box(NamedTuple):
     guards: tuple[Within, ...]
 
     def moved(self, node: Node, fill: Scalar) -> Node:
-        """A node of the old box in the new one, in the type in which it is computed."""
+        """A node of the old box in the new one, in its compute dtype."""
         moved = reindex(node, IndexMap(self.shape, self.axes, self.guards), fill)
         return cast(moved, node.dtype.compute)
 
@@ -146,7 +145,7 @@ class _Box(NamedTuple):
 
 
 def _box_of(shape: Shape, cut: Cut) -> _Box:
-    """The axes of a box in order, but for a run, in the place of which come pieces of it."""
+    """The axes of a box in order, with a run replaced by its pieces."""
     run = [shape[k] for k in cut.run]
     length = math.prod(run)
     piece = -(-length // cut.pieces)

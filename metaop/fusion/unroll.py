@@ -14,9 +14,9 @@ from metaop.unified_graph.rewrite import rebuild
 
 
 def unroll(outputs: Sequence[Node]) -> list[Node]:
-    """The outputs with the steps of every loop one after another; no choice skips work any more.
+    """The outputs with every loop unrolled; a guard selects values and no longer skips steps.
 
-    Raises UnsupportedError for a loop whose length only its values tell.
+    Raises UnsupportedError for a loop whose length depends on its values.
     """
     written: dict[tuple[Body, tuple[Node, ...]], _Written] = {}
 
@@ -33,12 +33,12 @@ def unroll(outputs: Sequence[Node]) -> list[Node]:
 
 
 class _Written:
-    """The steps of a loop: what is carried after each, and what replaces the inputs of each."""
+    """The unrolled steps of a loop: the values carried after each, and what replaces its inputs."""
 
     def __init__(self, body: Body, operands: Sequence[Node]) -> None:
         if body.length < 0:
             raise UnsupportedError(
-                "a loop that ends when its values say so runs on one processor only",
+                "a loop whose length depends on its values runs on one processor only",
                 fix="use fori_loop or scan with a number of steps, or compute it on the CPU",
             )
         self.body = body

@@ -1,4 +1,4 @@
-"""How much arithmetic a meta-operator is, for the models that choose and predict."""
+"""The number of arithmetic operations of a meta-operator, for cost models."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from metaop.unified_graph.symbolic import hint_of
 
 
 def operations_of(node: Node) -> int:
-    """Operations of a node, counted as multiplications; moving elements about counts nothing."""
+    """Operations of a node, in multiplications; moving elements costs none."""
     return _operations(node, hint_of(node.size))
 
 
 def operations_of_kernel(roots: Iterable[Node], storage: Storage) -> int:
-    """Operations of what a kernel computes: its roots, and what they ask for of inlined nodes."""
+    """Operations of a kernel: those of its roots, and of the elements that they inline."""
     order = storage.computed(roots)
     asked = Counter({root: hint_of(root.size) for root in roots})
     total = 0
@@ -33,7 +33,7 @@ def operations_of_kernel(roots: Iterable[Node], storage: Storage) -> int:
 
 
 def _operations(node: Node, elements: int) -> int:
-    """Operations of so many elements of a node; a reduction makes all of its elements."""
+    """Operations for `elements` elements of a node; a reduction computes all of its elements."""
     if isinstance(node.op, Elementwise):
         return function_cost(node.op.function.name) * elements
     if isinstance(node.op, Reduce):

@@ -1,4 +1,4 @@
-"""Graphs and message passing, in the shape of DGL."""
+"""Graphs and message passing, under DGL's names."""
 
 from metaop.graph import function, nn, ops, sampling
 from metaop.graph.core import EID, NID, Graph, create_block, graph

@@ -1,4 +1,4 @@
-"""What built-in message and reduce functions are: data that message passing interprets."""
+"""Built-in message and reduce functions: data that message passing interprets."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class BinaryMessage(NamedTuple):
 
 
 class Reduction(NamedTuple):
-    """The messages that arrive at a node as one value; 0 where none does."""
+    """Reduces the messages that arrive at a node to one value, 0 if none arrives."""
 
     reducer: str
     message: str
@@ -40,7 +40,7 @@ Message = CopyMessage | BinaryMessage
 
 
 def aligned(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
-    """Features with ones after the first dimension, so that the last dimensions meet."""
+    """Features with dimensions of size 1 after the first, so that the others align."""
 
     def grown(value: Tensor, ndim: int) -> Tensor:
         missing = ndim - value.ndim

@@ -23,12 +23,12 @@ from metaop.tensor.core import Tensor
 from metaop.tensor.functions.creation import from_numpy
 from metaop.unified_graph.tensor_type import CPU, Device
 
-# Where transformations note which node or edge of the original one was.
+# The feature in which transformations keep the index of a node or edge in the original graph.
 NID = EID = "_ID"
 
 
 def node_numbers(nodes: Any) -> np.ndarray:
-    """Node or edge numbers as an int64 array; a mask chooses where it holds."""
+    """Node or edge numbers as an int64 array; a mask selects the numbers where it is true."""
     array = nodes.numpy() if isinstance(nodes, Tensor) else np.asarray(nodes)
     if array.dtype == np.bool_:
         return np.flatnonzero(array)
@@ -36,11 +36,11 @@ def node_numbers(nodes: Any) -> np.ndarray:
 
 
 class Graph:
-    """Edges between nodes, with features of both.
+    """Edges between nodes, with features for both.
 
     Made by `metaop.graph.graph((sources, destinations))`. `ndata` and `edata` are dictionaries of
-    tensors with one row for each node or edge; another number raises ShapeError. In a block, source
-    and destination nodes differ: `srcdata` and `dstdata` are their features.
+    tensors with one row for each node or edge; any other number of rows raises ShapeError. In a
+    block, source and destination nodes differ: `srcdata` and `dstdata` are their features.
 
     >>> g = metaop.graph.graph(([0, 1, 1], [1, 2, 0]))
     >>> g.ndata["x"] = metaop.tensor([1.0, 2.0, 3.0])
@@ -55,7 +55,7 @@ class Graph:
         self.edata = Frame("edges", structure.edge_count)
         self.dstdata = Frame("nodes", structure.count)
         self.srcdata = Frame("nodes", structure.source_count) if is_block else self.dstdata
-        # Numbers of nodes and edges of the graphs that were joined by `batch`.
+        # The numbers of nodes and edges of each graph in a `batch`.
         self.parts: tuple[np.ndarray, np.ndarray] | None = None
 
     @property
@@ -66,7 +66,7 @@ class Graph:
         return self.dstdata
 
     def num_nodes(self) -> int:
-        """The number of nodes; of a block, of sources and destinations together."""
+        """The number of nodes; for a block, of sources and destinations together."""
         own = self.structure.count
         return own + self.structure.source_count if self.is_block else own
 
@@ -157,7 +157,7 @@ class Graph:
         return from_numpy(np.array(array)).to(device=self.device)
 
     def apply_edges(self, func: MessageFunction) -> None:
-        """Sets the results of a message function as features of the edges."""
+        """Stores the results of a message function as features of the edges."""
         self.edata.update(messages(func, EdgeBatch(self, False)))
 
     def update_all(
@@ -166,10 +166,10 @@ class Graph:
         reduce_func: ReduceFunction,
         apply_node_func: Callable[[NodeBatch], Mapping[str, Tensor]] | None = None,
     ) -> None:
-        """Sends messages along all edges and sets their reductions as features of the nodes.
+        """Sends messages along all edges and stores their reductions as features of the nodes.
 
-        Nodes that no edge enters get 0. Functions are the built-in ones of
-        `metaop.graph.function`, or functions of Python that take a batch of edges (`edges.src`,
+        Nodes without incoming edges get 0. Functions are built-in ones of
+        `metaop.graph.function`, or Python functions that take a batch of edges (`edges.src`,
         `edges.dst`, `edges.data`) or of nodes (`nodes.data`, `nodes.mailbox`) and return a
         dictionary.
 
@@ -182,12 +182,12 @@ class Graph:
             self.apply_nodes(apply_node_func)
 
     def apply_nodes(self, func: Callable[[NodeBatch], Mapping[str, Tensor]]) -> None:
-        """Sets the results of a function of the nodes as their features."""
+        """Stores the results of a function of the nodes as their features."""
         nodes = self._tensor(np.arange(self.structure.count))
         self.dstdata.update(func(NodeBatch(nodes, self.dstdata)))
 
     def copy(self) -> Graph:
-        """A graph of the same edges whose features can be changed without changing these."""
+        """A graph with the same edges and a copy of the dictionaries of features."""
         clone = Graph(self.structure, self.is_block, self.device)
         clone.parts = self.parts
         clone.edata, clone.dstdata = self.edata.copy(), self.dstdata.copy()
@@ -198,7 +198,7 @@ class Graph:
 
     @contextlib.contextmanager
     def local_scope(self) -> Iterator[None]:
-        """What is set in this scope is forgotten at its end."""
+        """A scope at whose end features are as they were at its start."""
         kept = self.edata, self.dstdata, self.srcdata
         scratch = self.copy()
         self.edata, self.dstdata, self.srcdata = scratch.edata, scratch.dstdata, scratch.srcdata
@@ -219,19 +219,19 @@ class Graph:
 
     @property
     def batch_size(self) -> int:
-        """How many graphs were joined."""
+        """The number of graphs in the batch."""
         return 1 if self.parts is None else len(self.parts[0])
 
     def batch_num_nodes(self) -> Tensor:
-        """The number of nodes of each joined graph."""
+        """The number of nodes of each graph in the batch."""
         return self._tensor(self.part_sizes()[0])
 
     def batch_num_edges(self) -> Tensor:
-        """The number of edges of each joined graph."""
+        """The number of edges of each graph in the batch."""
         return self._tensor(self.part_sizes()[1])
 
     def part_sizes(self) -> tuple[np.ndarray, np.ndarray]:
-        """The numbers of nodes and of edges of the joined graphs, as arrays."""
+        """The numbers of nodes and of edges of the graphs in the batch, as arrays."""
         if self.parts is not None:
             return self.parts
         return np.array([self.structure.count]), np.array([self.structure.edge_count])
@@ -259,9 +259,9 @@ def _ends(data: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def graph(data: Any, num_nodes: int | None = None) -> Graph:
-    """A graph of edges: (sources, destinations), or a list of pairs.
+    """A graph from edges: (sources, destinations), or a list of pairs.
 
-    Without `num_nodes` there are as many nodes as the largest number asks for.
+    Without `num_nodes`, the largest number of an edge's end determines how many nodes there are.
 
     >>> metaop.graph.graph([(0, 1), (1, 2)], num_nodes=4).num_nodes()
     4

@@ -28,12 +28,12 @@ class Frame(dict[str, Tensor]):
         super().__setitem__(name, value)
 
     def update(self, *features: Any, **further: Any) -> None:
-        """As of a dictionary; every value is checked."""
+        """`dict.update`, with a check of every value."""
         for name, value in dict(*features, **further).items():
             self[name] = value
 
     def setdefault(self, name: str, default: Any = None) -> Tensor:
-        """The feature; set to `default` when there is none."""
+        """The feature, which is set to `default` if it is missing."""
         if name not in self:
             self[name] = default
         return self[name]

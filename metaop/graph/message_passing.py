@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class LazyRows(Mapping[str, Tensor]):
-    """Features of chosen rows, gathered when they are asked for; None chooses all."""
+    """Features of selected rows, gathered at the first access; None selects all."""
 
     def __init__(self, features: Mapping[str, Tensor], chosen: Tensor | None) -> None:
         self._features, self._chosen = features, chosen
@@ -47,7 +47,7 @@ class LazyRows(Mapping[str, Tensor]):
 
 
 class EdgeBatch:
-    """What a message function sees: `src`, `dst` and `data`, one row for each edge."""
+    """The argument of a message function: `src`, `dst` and `data`, one row for each edge."""
 
     def __init__(self, graph: Graph, by_destination: bool) -> None:
         structure, device = graph.structure, graph.device
@@ -71,7 +71,7 @@ class EdgeBatch:
         return self._source, self._destination, numbers
 
     def batch_size(self) -> int:
-        """How many edges there are."""
+        """The number of edges."""
         return self._graph.num_edges()
 
     def __len__(self) -> int:
@@ -79,7 +79,7 @@ class EdgeBatch:
 
 
 class NodeBatch:
-    """What reduce and apply functions see: `data` and `mailbox` (nodes, messages, …)."""
+    """The argument of reduce and apply functions: `data` and `mailbox` (nodes, messages, …)."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class NodeBatch:
         return self._nodes
 
     def batch_size(self) -> int:
-        """How many nodes there are."""
+        """The number of nodes."""
         return len(self._nodes)
 
     def __len__(self) -> int:
@@ -120,7 +120,7 @@ def messages(function: MessageFunction, edges: EdgeBatch) -> dict[str, Tensor]:
 
 
 def segment_reduce(values: Tensor, numbers: Tensor, sizes: Tensor, reducer: str) -> Tensor:
-    """Row s is the reduction of the rows of `values` whose number is s; 0 where there is none."""
+    """Row s is the reduction of the rows of `values` in segment s, or 0 if the segment is empty."""
     return wrap(
         record(segments.segment_reduce, (values.call, numbers.call, sizes.call), (reducer,))
     )
@@ -129,7 +129,7 @@ def segment_reduce(values: Tensor, numbers: Tensor, sizes: Tensor, reducer: str)
 def reduced(
     function: ReduceFunction, graph: Graph, received: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """Messages in the order of their destinations as one value for each node."""
+    """Messages, sorted by destination, reduced to one value for each node."""
     if not isinstance(function, Reduction):
         return _reduced_by_degree(function, graph, received)
     structure = graph.structure
@@ -150,7 +150,7 @@ def _reduced_by_degree(
     graph: Graph,
     received: Mapping[str, Tensor],
 ) -> dict[str, Tensor]:
-    """A function of Python is called once for all nodes that have equally many messages."""
+    """Calls a Python function once for all nodes with the same number of messages."""
     structure = graph.structure
     starts, degrees = structure.incoming.starts, structure.in_degrees
     found: dict[str, Tensor] = {}

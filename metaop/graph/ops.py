@@ -19,8 +19,8 @@ _REDUCERS = {"sum": "add", "mean": "mean", "prod": "mul", "max": "amax", "min": 
 def edge_softmax(graph: Graph, logits: Tensor, eids: Any = None, norm_by: str = "dst") -> Tensor:
     """The softmax of `logits` (edges, …) over the edges that enter the same node.
 
-    The shape stays. With `norm_by="src"` over those that leave it; `eids` are the edges that the
-    rows stand for.
+    The shape stays the same. `norm_by="src"` normalises over the edges that leave a node. `eids`
+    are the edges to which the rows belong.
 
     >>> g = metaop.graph.graph(([0, 1, 0], [2, 2, 1]))
     >>> metaop.graph.edge_softmax(g, metaop.zeros(3))
@@ -41,7 +41,7 @@ def edge_softmax(graph: Graph, logits: Tensor, eids: Any = None, norm_by: str = 
             f"edge_softmax: logits {list(logits.shape)} must have a row for each of the "
             f"{len(numbers)} edges"
         )
-    # The largest value only keeps the exponential in range: it has no part in the gradient.
+    # The maximum only keeps the exponential in range, so it needs no gradient.
     largest = reduce_numbered(logits.detach(), numbers, sizes, "amax")
     weights = (logits - largest.index_select(0, numbers)).exp()
     total = reduce_numbered(weights, numbers, sizes, "add")
@@ -90,7 +90,7 @@ def u_mul_e_sum(g: Graph, x: Tensor, y: Tensor) -> Tensor:
 
 
 def segment_reduce(seglen: Any, value: Tensor, reducer: str = "sum") -> Tensor:
-    """Consecutive rows reduced: the first `seglen[0]`, the next `seglen[1]`, …; empty ones 0.
+    """Reduces consecutive rows: the first `seglen[0]`, the next `seglen[1]`, …; empty ones give 0.
 
     `reducer` is "sum", "mean", "prod", "max" or "min". (rows, …) becomes (segments, …).
 

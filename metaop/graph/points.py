@@ -1,4 +1,4 @@
-"""Clouds of points: a few that lie far apart, neighbours within a distance, and their features."""
+"""Point clouds: farthest-point sampling, neighbours within a radius, and gathering of features."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from metaop.unified_graph.recording import record, scalar_leaf
     ],
 )
 def _farthest(points, starts, count, chosen, apart, way):  # type: ignore[no-untyped-def]
-    """Points (clouds, size, points); `apart` is the way from each to the nearest chosen one."""
+    """Samples points (clouds, size, points); `apart` is the distance to the nearest chosen."""
     size, length = points.shape[1], points.shape[2]
     for j in lanes(length):
         apart[task(), j] = math.inf
@@ -61,11 +61,11 @@ def _check(name: str, points: Tensor) -> None:
 def farthest_point_sampler(
     pos: Tensor, npoints: int, start_idx: int | Tensor | None = None
 ) -> Tensor:
-    """The numbers (batch, npoints), int64, of points of (batch, points, size) that lie far apart.
+    """Indices (batch, npoints), int64, of points from (batch, points, size) that lie far apart.
 
-    Each is the first of those farthest from all before it. The first one is `start_idx`, a number
-    or one for each cloud, and drawn at random without it. From Eldar et al., "The farthest point
-    strategy for progressive image sampling" (1997).
+    Each is the point farthest from all before it, the first one of equal distance. `start_idx`,
+    one index or one per cloud, is the first; by default it is drawn at random. From Eldar et al.,
+    "The farthest point strategy for progressive image sampling" (1997).
 
     >>> points = metaop.tensor([[[0.0], [1.0], [5.0]]])
     >>> metaop.graph.farthest_point_sampler(points, 2, start_idx=0)
@@ -86,10 +86,10 @@ def farthest_point_sampler(
 
 
 def ball_query(points: Tensor, centres: Tensor, radius: float, count: int) -> Tensor:
-    """The numbers (batch, centres, count) of the first points within `radius` of each centre.
+    """Indices (batch, centres, count) of the first points within `radius` of each centre.
 
     Takes points (batch, points, size) and centres (batch, centres, size). A ball with fewer points
-    repeats its first one; one with none has -1.
+    repeats its first one; an empty ball has -1.
 
     >>> points = metaop.tensor([[[0.0], [1.0], [5.0]]])
     >>> metaop.graph.ball_query(points, metaop.tensor([[[0.5]]]), 1.0, 3)
@@ -108,9 +108,9 @@ def ball_query(points: Tensor, centres: Tensor, radius: float, count: int) -> Te
 
 
 def group_points(features: Tensor, numbers: Tensor) -> Tensor:
-    """Rows of features (batch, points, size) by numbers (batch, …): (batch, …, size).
+    """Gathers rows of features (batch, points, size) by index (batch, …): (batch, …, size).
 
-    Its gradient adds up what goes to the same row.
+    The gradient accumulates over equal indices.
 
     >>> features = metaop.tensor([[[1.0], [2.0], [3.0]]])
     >>> metaop.graph.group_points(features, metaop.tensor([[2, 0]])).flatten()

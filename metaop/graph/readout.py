@@ -1,4 +1,4 @@
-"""Features of whole graphs: their nodes' or edges' features reduced, one row for each graph."""
+"""Readouts: reductions of the features of nodes or edges to one row for each graph."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def max_edges(graph: Graph, feat: str, weight: str | None = None) -> Tensor:
 
 
 def broadcast_nodes(graph: Graph, graph_feat: Tensor) -> Tensor:
-    """The feature of its graph for every node: (graphs, …) -> (nodes, …).
+    """Each node's copy of the feature of its graph: (graphs, …) -> (nodes, …).
 
     >>> g = metaop.graph.batch([metaop.graph.graph(([0], [1])), metaop.graph.graph([], 1)])
     >>> metaop.graph.broadcast_nodes(g, metaop.tensor([1.0, 2.0]))
@@ -129,7 +129,7 @@ def broadcast_nodes(graph: Graph, graph_feat: Tensor) -> Tensor:
 
 
 def softmax_nodes(graph: Graph, feat: str) -> Tensor:
-    """The softmax over the nodes of each graph: (nodes, …), the shape stays.
+    """The softmax over the nodes of each graph: (nodes, …); the shape stays the same.
 
     >>> g = metaop.graph.graph(([0], [1]))
     >>> g.ndata["x"] = metaop.zeros(2)

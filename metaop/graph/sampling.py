@@ -1,4 +1,4 @@
-"""Neighbours drawn at random, layer by layer, for training on parts of a large graph."""
+"""Neighbour sampling, layer by layer, for training on parts of a large graph."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from metaop.tensor.functions.random import randint
 
 
 def _random() -> np.random.Generator:
-    """A generator of NumPy that follows metaop's seed."""
+    """A NumPy generator seeded by metaop's."""
     return np.random.default_rng(int(randint(0, 2**62, ()).item()))
 
 
@@ -28,10 +28,11 @@ def sample_neighbors(
     prob: str | None = None,
     replace: bool = False,
 ) -> Graph:
-    """All nodes of `g`, and up to `fanout` edges drawn for each of `nodes` (-1: all edges).
+    """A graph of all nodes of `g` and a sample of up to `fanout` edges per node in `nodes`.
 
-    `edge_dir` chooses edges that enter ("in") or leave ("out") a node; `prob` names a feature of
-    the edges that says how likely each is, 0 being never. `edata["_ID"]` are the edges' numbers.
+    A `fanout` of -1 takes all edges. `edge_dir` selects edges that enter ("in") or leave ("out") a
+    node. `prob` names a feature of the edges to which their probability is proportional.
+    `edata["_ID"]` are the indices of the edges in `g`.
     """
     if edge_dir not in ("in", "out"):
         raise ArgumentError(f"sample_neighbors: edge_dir must be 'in' or 'out', got {edge_dir!r}")
@@ -53,7 +54,7 @@ def sample_neighbors(
 
 
 def _first_of_each(owner: np.ndarray, count: int) -> np.ndarray:
-    """Which elements are among the first `count` of their owner; owners stand in order."""
+    """Which elements are among the first `count` of their owner; `owner` is sorted."""
     starts = np.searchsorted(owner, owner)
     return np.arange(len(owner)) - starts < count
 
@@ -65,7 +66,8 @@ def _without_replacement(
     weights: np.ndarray | None,
     fanout: int,
 ) -> np.ndarray:
-    # The smallest of exponential variables divided by weights are a weighted sample.
+    # The elements with the smallest exponential variables, each divided by its weight, are a
+    # weighted sample without replacement.
     keys = random.exponential(size=len(edges))
     if weights is not None:
         keys = keys / weights
@@ -122,7 +124,7 @@ def to_block(g: Graph, dst_nodes: Any = None) -> Graph:
 
 
 class NeighborSampler:
-    """Samples the blocks that a network of `len(fanouts)` layers needs, from the first on."""
+    """Samples the blocks of a network with `len(fanouts)` layers, first layer first."""
 
     def __init__(
         self,

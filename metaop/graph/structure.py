@@ -1,4 +1,4 @@
-"""The edges of a graph as arrays, with the orders by source and by destination made once."""
+"""The edges of a graph as arrays, sorted by source and by destination once."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from metaop.unified_graph.tensor_type import CPU, Device
 
 
 class Compressed(NamedTuple):
-    """Edges in the order of their nodes: those of node `v` stand at starts[v]:starts[v + 1].
+    """Edges sorted by node: those of node `v` are at starts[v]:starts[v + 1].
 
-    `neighbours` are the other ends, `edges` the numbers that the edges have in the graph.
+    `neighbours` are their other ends, `edges` their indices in the graph.
     """
 
     starts: np.ndarray
@@ -25,10 +25,10 @@ class Compressed(NamedTuple):
 
 
 class Structure:
-    """Edges source[e] → destination[e] between so many source and destination nodes.
+    """Edges source[e] → destination[e], and the numbers of source and destination nodes.
 
-    In a graph both kinds of nodes are the same; in a block (one layer of sampled neighbours) they
-    differ. A structure never changes, so everything that is derived from it is kept.
+    In a graph, sources and destinations are the same nodes; in a block (one layer of sampled
+    neighbours) they differ. A structure never changes, so it caches what is derived from it.
     """
 
     def __init__(
@@ -76,14 +76,14 @@ class Structure:
 
     @functools.cached_property
     def is_sorted(self) -> bool:
-        """Whether the edges stand in the order of their destinations already."""
+        """Whether the edges are already sorted by destination."""
         return bool((self.destination[1:] >= self.destination[:-1]).all())
 
     def tensor(self, name: str, device: Device = CPU) -> Tensor:
-        """One of the arrays as an int64 tensor, made once for every device.
+        """One of the arrays as an int64 tensor, copied to each device once.
 
         `name` is that of an attribute, or "sorted_source", "sorted_destination" or
-        "sorted_edges" for the edges in the order of their destinations.
+        "sorted_edges" for the edges sorted by destination.
         """
         found = self._tensors.get((name, device))
         if found is None:
@@ -99,7 +99,7 @@ class Structure:
         return getattr(self, name.removeprefix("sorted_"))[self.incoming.edges]
 
     def reverse(self) -> Structure:
-        """The same edges pointing the other way."""
+        """The same edges in the opposite direction."""
         turned = Structure(self.destination, self.source, self.count, self.source_count)
         for name in ("incoming", "outgoing"):
             if name in self.__dict__:

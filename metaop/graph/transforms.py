@@ -1,4 +1,4 @@
-"""Graphs made of graphs: joined, reversed, with other edges, cut out."""
+"""Transforms of graphs: batches, reversal, other edges, subgraphs, and conversion."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from metaop.tensor.functions.random import randint
 
 
 def _common(frames: Sequence[Frame]) -> dict[str, Tensor]:
-    """The features that all frames have, one frame's rows after the other's."""
+    """The features that all frames have, concatenated in order of the frames."""
     names = [name for name in frames[0] if all(name in frame for frame in frames)]
     return {name: cat([frame[name] for frame in frames], 0) for name in names}
 
 
 def batch(graphs: Sequence[Graph]) -> Graph:
-    """One graph of several, without edges between them; features that all have are joined.
+    """One graph of several, without edges between them; features that all have are concatenated.
 
     >>> two = metaop.graph.batch([metaop.graph.graph(([0], [1]))] * 2)
     >>> two.edges()
@@ -48,7 +48,7 @@ def batch(graphs: Sequence[Graph]) -> Graph:
 
 
 def unbatch(joined: Graph) -> list[Graph]:
-    """The graphs that `batch` joined, of the sizes that they had.
+    """The graphs that `batch` joined, with their sizes.
 
     >>> two = metaop.graph.batch([metaop.graph.graph(([0], [1]))] * 2)
     >>> [g.num_nodes() for g in metaop.graph.unbatch(two)]
@@ -74,7 +74,7 @@ def unbatch(joined: Graph) -> list[Graph]:
 
 
 def reverse(g: Graph, copy_ndata: bool = True, copy_edata: bool = False) -> Graph:
-    """The same nodes with every edge pointing the other way.
+    """The same nodes with every edge reversed.
 
     >>> metaop.graph.reverse(metaop.graph.graph(([0, 1], [1, 2]))).edges()
     (tensor([1, 2]), tensor([0, 1]))
@@ -125,7 +125,7 @@ def remove_self_loop(g: Graph) -> Graph:
 
 
 def to_bidirected(g: Graph, copy_ndata: bool = False) -> Graph:
-    """Every edge in both directions, once each, without features of edges.
+    """The graph with every edge in both directions, once each, without features of edges.
 
     >>> metaop.graph.to_bidirected(metaop.graph.graph(([0, 1], [1, 0]))).num_edges()
     2
@@ -140,9 +140,10 @@ def to_bidirected(g: Graph, copy_ndata: bool = False) -> Graph:
 
 
 def edge_subgraph(g: Graph, edges: Any, *, relabel_nodes: bool = True) -> Graph:
-    """The chosen edges (numbers or a mask) with the nodes at their ends.
+    """The selected edges (numbers or a mask) with the nodes at their ends.
 
-    `ndata["_ID"]` and `edata["_ID"]` say which they were; without `relabel_nodes` all nodes stay.
+    `ndata["_ID"]` and `edata["_ID"]` are their indices in `g`. With `relabel_nodes=False` all
+    nodes stay.
 
     >>> g = metaop.graph.edge_subgraph(metaop.graph.graph(([0, 1, 2], [1, 2, 3])), [2])
     >>> g.edges(), g.ndata["_ID"]
@@ -161,7 +162,7 @@ def edge_subgraph(g: Graph, edges: Any, *, relabel_nodes: bool = True) -> Graph:
 
 
 def node_subgraph(g: Graph, nodes: Any) -> Graph:
-    """The chosen nodes (numbers or a mask) and all edges between them.
+    """The selected nodes (numbers or a mask) and all edges between them.
 
     >>> metaop.graph.node_subgraph(metaop.graph.graph(([0, 1, 2], [1, 2, 3])), [1, 2]).edges()
     (tensor([0]), tensor([1]))
@@ -178,7 +179,7 @@ def node_subgraph(g: Graph, nodes: Any) -> Graph:
 
 
 def in_subgraph(g: Graph, nodes: Any) -> Graph:
-    """All nodes, and the edges that enter the chosen ones.
+    """All nodes, and the edges that enter the selected ones.
 
     >>> metaop.graph.in_subgraph(metaop.graph.graph(([0, 1, 2], [1, 2, 1])), [1]).edges()
     (tensor([0, 2]), tensor([1, 1]))
@@ -202,7 +203,7 @@ def _note_edges(found: Graph, g: Graph, edges: np.ndarray) -> None:
 
 
 def knn_graph(x: Tensor, k: int) -> Graph:
-    """Edges to every point from its `k` nearest ones, itself among them; `x` is (points, size).
+    """Edges to every point from its `k` nearest points, itself included; `x` is (points, size).
 
     >>> metaop.graph.knn_graph(metaop.tensor([[0.0], [1.0], [5.0]]), 2).edges()
     (tensor([0, 1, 1, 0, 2, 1]), tensor([0, 0, 1, 1, 2, 2]))
@@ -212,13 +213,15 @@ def knn_graph(x: Tensor, k: int) -> Graph:
         raise ArgumentError(f"knn_graph: k = {k} of {len(points)} points")
     squares = (points**2).sum(1)
     distances = squares[:, None] + squares - 2 * points @ points.T
-    np.fill_diagonal(distances, -1)  # rounding must not make a neighbour nearer than the point
+    np.fill_diagonal(
+        distances, -1
+    )  # otherwise rounding could make a neighbour nearer than the point itself
     nearest = np.argsort(distances, axis=1, kind="stable")[:, :k]
     return graph((nearest.reshape(-1), np.repeat(np.arange(len(points)), k)), len(points))
 
 
 def rand_graph(num_nodes: int, num_edges: int) -> Graph:
-    """Edges between nodes drawn at random, by metaop's generator.
+    """A graph with edges between random nodes, drawn from metaop's generator.
 
     >>> g = metaop.graph.rand_graph(5, 7)
     >>> g.num_nodes(), g.num_edges()
@@ -233,9 +236,9 @@ def from_networkx(
     node_attrs: Sequence[str] | None = None,
     edge_attrs: Sequence[str] | None = None,
 ) -> Graph:
-    """A graph of networkx; edges of undirected ones lead both ways.
+    """The graph of a networkx graph; undirected edges become two edges.
 
-    `node_attrs` and `edge_attrs` name what becomes features.
+    `node_attrs` and `edge_attrs` name the attributes that become features.
 
     >>> import networkx
     >>> metaop.graph.from_networkx(networkx.path_graph(3)).num_edges()
@@ -255,10 +258,10 @@ def from_networkx(
 def to_networkx(
     g: Graph, node_attrs: Sequence[str] | None = None, edge_attrs: Sequence[str] | None = None
 ) -> Any:
-    """A directed multigraph of networkx with the number of each edge as "id".
+    """A directed networkx multigraph with the index of each edge as "id".
 
-    `node_attrs` and `edge_attrs` name the features that it takes along; a feature (nodes, …)
-    becomes one tensor for each node.
+    `node_attrs` and `edge_attrs` name the features to copy; a feature (nodes, …) becomes one
+    tensor for each node.
 
     >>> metaop.graph.to_networkx(metaop.graph.graph(([0, 1], [1, 2]))).number_of_edges()
     2

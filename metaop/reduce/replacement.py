@@ -32,7 +32,7 @@ class Replacement(MetaOp):
     def access(self, node: Node) -> Access:
         raise UnsupportedError(
             "rows of a table that is spread over ranks cannot be replaced",
-            fix="use dense gradients: leave sparse=True away",
+            fix="use dense gradients: omit sparse=True",
         )
 
     def reference(self, node: Node, inputs: Sequence[np.ndarray]) -> np.ndarray:

@@ -17,7 +17,7 @@ def _check_tangents(mode: _GradientMode) -> None:
     if modes.duals and not mode.mode and not name.startswith("metaop."):
         raise UnsupportedError(
             f"{type(mode).__name__} inside of forward_ad.dual_level would stop tangents too",
-            fix="leave it away: unpack_dual gives values without history",
+            fix="omit it: unpack_dual gives values without history",
         )
 
 

@@ -81,7 +81,7 @@ def _write(name: str, result: Tensor, out: Tensor) -> None:
         raise GradientError(
             f"{name}(): functions with out=... arguments don't support automatic "
             "differentiation, but one of the arguments requires grad.",
-            fix="leave out= away, or call it inside metaop.no_grad()",
+            fix="omit out=, or call it inside metaop.no_grad()",
         )
     if out.shape != result.shape:
         resize_(out, result.shape)

@@ -1,4 +1,4 @@
-"""`Code`: a node that a user's kernel computes. The compiler knows what it reads and makes."""
+"""`Code`: a node that a user's kernel computes. The compiler knows its inputs and results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Result(NamedTuple):
-    """A tensor that a kernel makes; with `initial` it is filled before the kernel runs."""
+    """A tensor that a kernel computes; with `initial` it is filled before the kernel runs."""
 
     shape: Shape
     dtype: DType
@@ -26,23 +26,25 @@ class Result(NamedTuple):
 
 
 class Definition(Protocol):
-    """A kernel for operands of certain types. Definitions are told apart by identity."""
+    """A kernel for operands of certain types. Definitions compare by identity."""
 
     @property
     def name(self) -> str:
-        """What messages and profiles call the kernel."""
+        """The kernel's name in messages and profiles."""
 
     @property
     def digest(self) -> str:
-        """A hash of all that the kernel computes; "" of one that only this process knows."""
+        """A hash of everything that the kernel computes; "" if only this process knows it."""
 
     @property
     def results(self) -> tuple[Result, ...]:
-        """What it makes, memory that only its tasks see included."""
+        """The results, including memory that only its tasks see."""
 
     def nests(self, backend: str) -> Sequence[tuple[LoopNest, tuple[int, ...]]]:
-        """The launches for a backend ("llvm" or "cuda"): each nest with its buffers, numbered
-        through the inputs and then the results."""
+        """The launches for a backend ("llvm" or "cuda"): each nest with the numbers of its buffers.
+
+        Numbers count the inputs first and then the results.
+        """
 
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The results computed on the host with all checks; IndexError for a bad index."""

@@ -62,7 +62,7 @@ def with_one_nan(attributes: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 class Derivation(NamedTuple):
-    """The origin of a composite that was made for one signature: a gradient or a batched form.
+    """The origin of a composite that was derived from a signature: a gradient or a batched form.
 
     `asked` says what was derived from the signature `source`; `again` derives the same from
     another signature.

@@ -1,4 +1,4 @@
-"""The values of a graph, computed by NumPy one node after another."""
+"""Evaluation of a graph by NumPy, node by node."""
 
 from __future__ import annotations
 

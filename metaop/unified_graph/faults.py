@@ -1,4 +1,4 @@
-"""Values that an operator refuses, though only the run of a program tells what they are."""
+"""Values that an operator refuses, which are only known when a program runs."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from metaop.errors import ArgumentError, DimensionError, DivisionError, MetaopEr
 class FaultKind(NamedTuple):
     """What can be wrong with a value, and the error that users get.
 
-    A kernel reports the `number`. In the message, `{value}` stands for the value and `{bound}`
-    for the first number that is too large.
+    A kernel reports the `number`. In the message, `{value}` is replaced by the value and `{bound}`
+    by the smallest number that is too large.
     """
 
     number: int
@@ -87,7 +87,7 @@ _KINDS = {
 
 
 class Fault(Exception):
-    """A program met a value that an operator refuses; the executor names operator and line."""
+    """A program met a value that an operator refuses; the executor adds operator and line."""
 
     def __init__(self, kind: FaultKind, message: str = "") -> None:
         super().__init__(message or kind.message)

@@ -10,7 +10,7 @@ from metaop.unified_graph.symbolic import maximum
 if TYPE_CHECKING:
     from metaop.unified_graph.index_expr import IndexExpr
 
-# The range of a symbol that nothing is known about.
+# The range of a symbol about which nothing is known.
 UNBOUNDED = 1 << 62
 
 
@@ -26,7 +26,7 @@ class Atom:
 
     @classmethod
     def _made(cls, key: tuple, low: int, high: int, **content: Any) -> Any:
-        """The atom of a key that is not among the latest in the table."""
+        """The atom of a key that the table does not have among its latest."""
         atom = Atom._table.revive(key)
         if atom is None:
             atom = object.__new__(cls)

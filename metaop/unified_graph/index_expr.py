@@ -135,21 +135,21 @@ class IndexExpr:
         return IndexExpr(whole, steps), remaining
 
     def is_within(self, extent: int) -> bool:
-        """Whether all values are surely at least 0 and less than `extent`."""
+        """Whether all values are provably at least 0 and less than `extent`."""
         low, high = self.low, self.high
         if type(low) is type(high) is type(extent) is int:
             return 0 <= low and high < extent
         return surely_less(-1, low) and surely_less(high, extent)
 
     def substitute(self, replace: Callable[[Atom], IndexExpr | None]) -> IndexExpr:
-        """The expression with every atom for which `replace` gives an expression replaced.
+        """The expression with every atom replaced for which `replace` returns an expression.
 
-        Atoms inside quotients, remainders and lookups are reached too.
+        That includes atoms inside quotients, remainders and lookups.
         """
         return substitute(self, replace, {})
 
     def atoms(self) -> Iterable[Atom]:
-        """Every atom, those inside other atoms included, outermost first."""
+        """Every atom, including those inside other atoms, outermost first."""
         pending: list[IndexExpr] = [self]
         while pending:
             for atom, _ in pending.pop().terms:
@@ -183,7 +183,7 @@ def _collect(terms: Sequence[tuple[Atom, int]], offset: int) -> IndexExpr:
 
 
 def _order_of(term: tuple[Atom, int]) -> tuple[str, str, int]:
-    """Terms stand in the order of their texts, whatever a process has made before."""
+    """The sort key of terms: their text, because it is the same in every process."""
     atom = term[0]
     if atom.order is None:
         atom.order = (type(atom).__name__, repr(atom), hint_of(atom.high))

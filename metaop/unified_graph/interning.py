@@ -1,4 +1,4 @@
-"""Tables of things that exist once by their content, bounded in what they keep alive."""
+"""Intern tables, which hold one object per content and keep only a bounded number alive."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _KEPT = 1 << 16
 
 
 class InternTable(dict[tuple, T]):
-    """What is in use, by content, and the latest things besides.
+    """The objects that are in use, by content, and the latest others.
 
-    The dictionary itself is what lookups try first. It keeps things alive, so it is emptied when
-    it has `kept` of them: what nothing else holds is forgotten then, and a process that meets
-    ever new shapes does not grow. What is in use is found again, so it stays the only one.
+    Lookups try the dictionary itself first. It keeps objects alive, so it is cleared once it has
+    `kept` of them. Objects that nothing else holds are then dropped, so a process that keeps
+    meeting new shapes does not grow. Objects in use are found again, so they stay unique.
 
         found = table.get(key) or table.revive(key)
         if found is None:
@@ -31,14 +31,14 @@ class InternTable(dict[tuple, T]):
         self._kept = kept
 
     def revive(self, key: tuple) -> T | None:
-        """What is in use under a key that is not among the latest."""
+        """The object that is in use under a key, if it is no longer among the latest."""
         found = self._in_use.get(key)
         if found is not None:
             self._keep(key, found)
         return found
 
     def add(self, key: tuple, value: T) -> T:
-        """Enters a new thing and gives the one to use: of another thread, if it was faster."""
+        """Adds a new object, and returns the one to use: another thread's if that was faster."""
         value = self._in_use.setdefault(key, value)
         self._keep(key, value)
         return value
@@ -50,9 +50,9 @@ class InternTable(dict[tuple, T]):
 
 
 def never_equal_to_others(kind: type[Kind]) -> type[Kind]:
-    """A class of named tuples that differ from those of other classes with equal fields.
+    """Makes named tuples of a class unequal to those of other classes with equal fields.
 
-    Others are equal: `i % 7 == 0` would be found where `0 <= i < 7` is looked for.
+    Without it, a lookup of `0 <= i < 7` would find `i % 7 == 0`.
     """
 
     def equal(self: tuple, other: object) -> bool:

@@ -1,4 +1,4 @@
-"""`Loop`: a node that runs a graph of its own step by step, each step on what the last one made."""
+"""`Loop`: a node that runs a graph of its own repeatedly, each step on the results of the last."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from metaop.unified_graph.access import Access
 from metaop.unified_graph.evaluation import evaluate
 from metaop.unified_graph.node import MetaOp, Node, input_node, topological
 
-# The length of a loop that ends only when its first carried value says so.
+# The length of a loop that only its first carried value ends.
 ENDLESS = -1
 
 
 class Body(NamedTuple):
     """The graph of one step, and how often it runs.
 
-    Input 0 of the graph is the position of the step, an int64. The values that are carried follow,
-    then one input for each flag in `sliced`: each step has its own element of it, or all steps read
-    the same. `carried` are the values for the next step. `length` steps run, from the last position
-    to the first if `reverse`. A loop that is `guarded` ends before the step for which its first
-    carried value, a bool, is False. Gradients that `recompute` keep carried values only.
+    Input 0 of the graph is the position of the step, an int64. The carried values follow, then one
+    input for each flag in `sliced`: if it is set, each step reads its own element, else all steps
+    read the same value. `carried` are the values for the next step. `length` steps run, from the
+    last position to the first if `reverse`. A `guarded` loop ends before the step for which its
+    first carried value, a bool, is False. With `recompute`, gradients keep only carried values.
     """
 
     carried: tuple[Node, ...]
@@ -44,10 +44,10 @@ class Body(NamedTuple):
 
 @dataclass(frozen=True)
 class Loop(MetaOp):
-    """One result of a loop whose operands are the first carried values and the further inputs.
+    """One result of a loop, whose operands are the initial carried values and the further inputs.
 
-    It is a value of the body at all positions, if `stacked`, else the last of the carried values
-    of a `number`. Results of one body and operands are computed together. Where a guard ends a loop
+    It is a value of the body at all positions if `stacked`, else the final value of carried value
+    `number`. Results of the same body and operands are computed together. If a guard ends a loop
     early, the rest of a stack is undefined.
     """
 
@@ -58,7 +58,7 @@ class Loop(MetaOp):
     is_alone: ClassVar[bool] = True
 
     def access(self, node: Node) -> Access:
-        raise UnsupportedError("a loop reads and writes its operands in ways that no map tells")
+        raise UnsupportedError("no index map describes what a loop reads and writes")
 
     def can_fail(self, operands: Sequence[Node]) -> bool:
         roots = [*self.definition.carried, *([] if self.stacked is None else [self.stacked])]
@@ -91,7 +91,7 @@ class Loop(MetaOp):
 
 
 def body_inputs(operands: Sequence[Any], carried: int, sliced: Sequence[bool]) -> list[Node]:
-    """The inputs of a body for operands (nodes or types) of which the first are `carried`."""
+    """The inputs of a body for operands (nodes or types), the first `carried` of them carried."""
     flags = [False] * carried + list(sliced)
     shapes = [x.shape[1:] if flag else x.shape for x, flag in zip(operands, flags)]
     inputs = [input_node(0, (), dtypes.int64)]

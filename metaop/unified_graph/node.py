@@ -24,7 +24,7 @@ class MetaOp:
     """What a node does. Subclasses are the three families and the sources."""
 
     name: ClassVar[str]
-    # Whether element i of the result depends on element i of the inputs alone.
+    # Whether element i of the result depends only on element i of the inputs.
     is_pointwise: ClassVar[bool] = False
     # Whether it has a kernel of its own, which reads its inputs from buffers.
     is_alone: ClassVar[bool] = False
@@ -38,8 +38,8 @@ class MetaOp:
         raise NotImplementedError
 
     def can_fail(self, operands: Sequence[Node]) -> bool:
-        """Whether a run may meet a value among those of the operands that the operator refuses."""
-        # Operands beside the data are indices.
+        """Whether a run may meet a value in the operands that the operator refuses."""
+        # Operands other than the data are indices.
         return len(operands) > 1 and not self.is_pointwise
 
     def describe(self, node: Node) -> str:
@@ -57,9 +57,9 @@ class Node:
 
     __slots__ = ("op", "inputs", "shape", "dtype", "__weakref__")
     _table: ClassVar[WeakValueDictionary[tuple, Node]] = WeakValueDictionary()
-    # Installed by the elementwise room: builds the node of a scalar function by its name.
+    # Set by the elementwise room: builds the node of a scalar function by its name.
     apply: ClassVar[Callable[..., Node]]
-    # Installed as well: the values of a node as another dtype.
+    # Set by the elementwise room: converts a node to another dtype.
     cast: ClassVar[Callable[[Node, DType], Node]]
     op: MetaOp
     inputs: tuple[Node, ...]
@@ -172,7 +172,7 @@ class Input(MetaOp):
 
 @dataclass(frozen=True)
 class Constant(MetaOp):
-    """The same number in every element; kept as bytes so that -0.0, 0 and False differ.
+    """The same number in every element; stored as bytes so that -0.0, 0 and False differ.
 
     A symbolic number has no bits before sizes are known.
     """
@@ -225,7 +225,7 @@ def input_node(slot: int, shape: Shape, dtype: DType) -> Node:
 
 
 def constant(value: Any, dtype: DType, shape: Shape = ()) -> Node:
-    """A tensor filled with `value`; of a symbolic one, the node that computes it."""
+    """A tensor filled with `value`; for a symbolic one, the node that computes it."""
     if is_symbolic(value):
         return _symbolic_constant(value, dtype, tuple(shape))
     bits = np.asarray(value).astype(dtype.numpy).tobytes()

@@ -201,7 +201,7 @@ _scalar_types: dict[tuple[DType, Device], TensorType] = {}
 def scalar_leaf(value: int | float | bool, dtype: DType, device: Device = CPU) -> Call:
     """A Python number that programs take as an argument, so that its value compiles nothing.
 
-    For a complex type it is of the type of the parts: whoever computes with it converts it.
+    For a complex dtype it has the dtype of the parts; operators convert it.
     """
     kind = _scalar_types.get((dtype, device))
     if kind is None:

@@ -1,4 +1,4 @@
-"""A value with a sharding that is asked for: the identity, which the sharding search obeys."""
+"""Resharding: the identity with a requested sharding, which the sharding search respects."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from metaop.unified_graph.node import MetaOp, Node
 
 @dataclass(frozen=True)
 class Reshard(MetaOp):
-    """`y = x`, sharded as `sbp` says; it becomes a collective, or nothing where x is so already.
+    """`y = x`, sharded as `sbp` says; a collective, or nothing if x already has that sharding.
 
-    The gradient is sharded as `gradient_sbp` says, or as suits best.
+    The gradient is sharded as `gradient_sbp` says, or else as the search chooses.
     """
 
     sbp: Any = None

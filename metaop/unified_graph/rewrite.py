@@ -14,8 +14,8 @@ def rebuild(
 ) -> list[Node]:
     """The outputs rebuilt bottom-up.
 
-    Nodes in `replace` become their replacement; every other node is rebuilt on its new inputs and
-    handed to `transform`, which may give another node of the same type.
+    Nodes in `replace` become their replacements; every other node is rebuilt on its new inputs and
+    passed to `transform`, which may return another node of the same type.
     """
     known = replace or {}
     done: dict[Node, Node] = {}

@@ -16,14 +16,14 @@ from metaop.unified_graph.symbolic import (
     text_of,
 )
 
-# Nothing of a program is larger than this.
+# No value of a program is larger than this.
 _HUGE = 1 << 62
-# How a guard reads that does not hold.
+# The negation of a guard's relation, for its text.
 _NEGATIONS = {"<": ">=", "==": "!="}
 
 
 class _Atom(NamedTuple):
-    """A symbol (`operator` is its name), or a function of integers that is no polynomial."""
+    """A symbol (`operator` is its name), or a function of integers that is not a polynomial."""
 
     operator: str
     operands: tuple[SymInt | int, ...]
@@ -46,19 +46,19 @@ class Guard(NamedTuple):
 
 
 class ShapeEnv:
-    """The symbols of one program, and the guards that were kept while it was compiled.
+    """The symbols of one program, and the guards recorded while it was compiled.
 
-    `pins` tells, for every symbol that was used as a plain integer, where.
+    `pins` says for every symbol that was used as a plain integer where that happened.
     """
 
     def __init__(self) -> None:
         self.guards: list[Guard] = []
         self.pins: list[tuple[SymInt, str]] = []
-        # Differences that were taken for others than zero without a guard.
+        # Differences that were taken to be nonzero without a guard.
         self.apart: dict[SymInt, None] = {}
         self.symbols: list[SymInt | SymFloat] = []
         self.atoms: list[_Atom] = []
-        # Those that are variables of a running program, or depend on them.
+        # Atoms that are variables of a running program, or depend on them.
         self.running: set[int] = set()
         self._bounds: dict[str, tuple[int, int]] = {}
         self._hints: list[int] = []
@@ -85,7 +85,7 @@ class ShapeEnv:
         return found
 
     def variable(self, name: str, low: int, high: int | None) -> SymInt | int:
-        """A number that runs from `low` to `high` while a program runs: nothing depends on it."""
+        """A number that varies from `low` to `high` during a run, so no guard may use it."""
         key = f"{name} {low} {high}"
         self._bounds[key] = low, _HUGE if high is None else high
         found = self._atom(key, (), low)
@@ -94,7 +94,7 @@ class ShapeEnv:
         return found
 
     def assume_at_least(self, value: SymInt, least: int) -> None:
-        """Takes for granted that a value is at least so large: it is the extent of a tensor."""
+        """Assumes a lower bound of the extent of a tensor, without a guard."""
         self._learn(value - least, "<", False)
 
     def largest(self, values: Sequence[SymInt | int]) -> SymInt | int:
@@ -124,12 +124,12 @@ class ShapeEnv:
         return self._made({(number,): 1})
 
     def is_running(self, operand: object) -> bool:
-        """Whether something depends on a variable of a running program."""
+        """Whether a value depends on a variable of a running program."""
         terms = operand.terms if isinstance(operand, SymInt) else ()
         return any(not self.running.isdisjoint(monomial) for monomial, _ in terms)
 
     def _range(self, atom: _Atom) -> tuple[int, int]:
-        """The least and the largest value of an atom, as far as its operands tell."""
+        """The range of an atom that follows from the ranges of its operands."""
         operator, operands = atom
         if not operands:
             return self._bounds[operator]
@@ -171,7 +171,7 @@ class ShapeEnv:
         return self._atom("bits", (value,), bits_of(value.hint))  # type: ignore[arg-type]
 
     def product(self, monomial: Monomial, coefficient: int) -> SymInt | int:
-        """A single product."""
+        """A single monomial."""
         return self._made({monomial: coefficient})
 
     # --- arithmetic -------------------------------------------------------------------------
@@ -233,7 +233,7 @@ class ShapeEnv:
         return whole + self._atom("//", operands, hint), self._atom("%", operands, over)
 
     def _multiples(self, left: SymInt | int, right: SymInt | int) -> tuple[Any, Any]:
-        """`left = whole * right + rest` where the whole is found by dividing term by term."""
+        """`left = whole * right + rest`, with the whole found by dividing term by term."""
         if type(left) is int:
             return (divmod(left, right)) if type(right) is int else (0, left)
         sums: dict[Monomial, int] = {}
@@ -285,7 +285,7 @@ class ShapeEnv:
         return max(min(total, _HUGE), -_HUGE)
 
     def is_proved(self, value: SymInt | int, relation: str) -> bool:
-        """Whether a value is surely `< 0`, or surely `>= 0`."""
+        """Whether a value is provably `< 0`, or provably `>= 0`."""
         if type(value) is int:
             return value < 0 if relation == "<" else value >= 0
         natural = -value - 1 if relation == "<" else value
@@ -294,7 +294,7 @@ class ShapeEnv:
         return self._is_natural(self._without_quotients(natural))
 
     def _without_quotients(self, value: SymInt | int) -> SymInt | int:
-        """The same with `d * (n // d)` as `n - n % d`, whose remainder has close bounds."""
+        """The same value with `d * (n // d)` as `n - n % d`, whose remainder has tight bounds."""
         total: SymInt | int = 0
         for monomial, coefficient in () if type(value) is int else value.terms:  # type: ignore
             part: SymInt | int | None = None
@@ -310,8 +310,10 @@ class ShapeEnv:
         return total
 
     def _is_natural(self, value: SymInt | int) -> bool:
-        """Whether all coefficients are natural when every atom counts from its lower bound, or
-        down from its upper one where it is subtracted."""
+        """Whether all coefficients are non-negative in terms of distances from bounds.
+
+        An added atom counts up from its lower bound, a subtracted one down from its upper bound.
+        """
         if type(value) is int:
             return value >= 0
         sums: dict[Monomial, int] = {}
@@ -369,13 +371,14 @@ class ShapeEnv:
         return found
 
     def is_surely_zero(self, value: SymInt | int) -> bool:
-        """Whether a value is zero for all sizes; no guard is kept."""
+        """Whether a value is provably zero for all sizes; records no guard."""
         return self.is_proved(value, ">=") and self.is_proved(-value, ">=")
 
     def tell_apart(self, difference: SymInt | int) -> bool:
-        """Takes a difference for another one than zero: False, and no guard is kept.
+        """Takes a difference to be nonzero: returns False, and records no guard.
 
-        What is made then holds where it is zero as well, but may be simpler if made there.
+        The program then also holds if the difference is zero, but one compiled for that case may be
+        simpler.
         """
         if isinstance(difference, SymInt):
             self.apart[difference] = None
@@ -394,7 +397,7 @@ class ShapeEnv:
         self._learn(value, relation, holds)
 
     def _learn(self, value: SymInt | int, relation: str, holds: bool) -> None:
-        """Bounds an atom by what is known of a value that is made of it alone."""
+        """Narrows the bounds of an atom by a guard on a linear function of it alone."""
         if type(value) is int:
             return
         rest = [term for term in value.terms if term[0]]  # type: ignore[union-attr]
@@ -420,7 +423,7 @@ class ShapeEnv:
         self._propagate()
 
     def _propagate(self) -> None:
-        """Bounds atoms by their operands anew, of which one is bounded more closely now."""
+        """Narrows the bounds of atoms one of whose operands now has narrower bounds."""
         for number, atom in enumerate(self.atoms):
             if atom.operands:
                 low, high = self._range(atom)
@@ -428,7 +431,7 @@ class ShapeEnv:
                 self._highs[number] = min(self._highs[number], high)
 
     def pin(self, value: SymInt) -> int:
-        """The hint of a value that is used as a plain integer, with the guard that it is equal."""
+        """The hint of a value that is used as a plain integer, with a guard that they are equal."""
         if not self.is_zero(value - value.hint):
             raise AssertionError("a value differs from its hint")
         frame = traceback.extract_stack(limit=4)[:-2]
@@ -437,7 +440,7 @@ class ShapeEnv:
 
 
 def _without(monomial: Monomial, divisor: Monomial) -> Monomial | None:
-    """The monomial divided by another, None where that is no monomial."""
+    """The monomial divided by another, or None if the quotient is not a monomial."""
     if not divisor:
         return monomial
     left = list(monomial)

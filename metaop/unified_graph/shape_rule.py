@@ -1,7 +1,7 @@
-"""Rules for result types: found once for a structure, they hold for other numbers too.
+"""Rules for result types, which are derived once for a structure and hold for other numbers too.
 
-A signature whose structure has a rule is expanded only when something needs its nodes: where a
-program for any size exists, nothing does.
+A signature whose structure has a rule is expanded only when something needs its nodes. If a program
+for any size exists, nothing does.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from metaop.unified_graph.symbolic import NotGeneralError
 from metaop.unified_graph.symbolic_signature import Symbols
 from metaop.unified_graph.tensor_type import TensorType
 
-# Rules per structure: numbers on either side of a few thresholds.
+# The most rules per structure: a few thresholds split its numbers into cases.
 _MOST_RULES = 4
-# After this many signatures of a structure, a loop records them: no network has as many layers.
+# With more signatures of a structure than this, a loop records them: no network has so many layers.
 _MANY = 64
 
 Derive = Callable[[Signature], "Sequence[Any] | None"]
 
 
 class ShapeRule:
-    """The result types of all signatures that differ from `template` only in their symbols.
+    """The result types of all signatures that differ from `template` only in the symbolic numbers.
 
     Requested gradients may append to the template and add guards.
     """
@@ -50,9 +50,9 @@ class ShapeRule:
         return len(self._env.guards), len(self.template.types)
 
     def derived_for(self, derive: Derive, numbers: Sequence[float]) -> Sequence[int] | None:
-        """What `derive` finds in a signature with these numbers; None if it finds nothing.
+        """The result of `derive` for a signature with these numbers, found once by symbols.
 
-        Raises NotGeneralError if the result depends on the numbers in another way.
+        Raises NotGeneralError if the result depends on the numbers in a way no symbol expresses.
         """
         guards, binding = self._derived.get(derive, (-1, None))
         if guards != len(self._env.guards):
@@ -67,9 +67,9 @@ class ShapeRule:
         return values
 
     def has_equal(self, numbers: Sequence[float]) -> bool:
-        """Whether numbers are equal that the template took for unlike: one of its own is simpler.
+        """Whether numbers are equal that the template took to differ, so that its own is simpler.
 
-        Types do not differ, but what the gradient reads may: a mask that hides nothing is none.
+        The types are the same, but the gradient may read less: it omits a mask that hides nothing.
         """
         env = self._env
         state = len(env.guards), len(env.apart)
@@ -127,7 +127,7 @@ class Rules:
         except (NotGeneralError, MetaopError):
             types = None
         except Exception:
-            # A fault here costs the program time, not its life; METAOP_VERIFY shows it.
+            # A fault in a rule only costs time: the signature is expanded. METAOP_VERIFY raises it.
             if get("METAOP_VERIFY"):
                 raise
             types = None

@@ -8,7 +8,7 @@ from metaop.unified_graph.node import Input, Node, topological
 
 
 def show_graph(outputs: Sequence[Node]) -> str:
-    """One line a node, inputs before what uses them, numbered in this order.
+    """One line per node, each after its inputs, numbered in this order.
 
     Example:
 

@@ -1,7 +1,7 @@
-"""The structure of recorded calls: what is left of their types and attributes without numbers.
+"""The structure of recorded calls: their types and attributes without numbers.
 
-Calls of one structure differ in *numbers* alone: extents, slice starts, slopes. The numbers
--1, 0 and 1 and all signs belong to the structure, because operators treat them apart.
+Calls of one structure differ only in *numbers*: extents, slice starts, slopes. The numbers -1, 0
+and 1 and all signs belong to the structure, because operators treat them specially.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _TREATED_APART = (-1, 0, 1)
 
 
 class Structure:
-    """Something without its numbers; one object for equal content.
+    """A signature or a type without its numbers; one object for equal content.
 
-    `rules` tell the results of signatures of this structure, once it came with other numbers;
+    `rules` give the result types of its signatures, once these have come with different numbers;
     `count` is how many signatures of it were recorded.
     """
 
@@ -44,8 +44,8 @@ class Structure:
 def structure_of(signature: Signature) -> tuple[Structure, tuple[float, ...]]:
     """The structure of a signature and its numbers in order: of attributes, then of types.
 
-    A composite that was derived from another signature has the numbers of that one: its own types
-    follow from them.
+    A composite that was derived from a signature has the numbers of that signature, which determine
+    its own types.
     """
     derivation = signature.composite.derivation
     origin: tuple[Hashable, ...] = (signature.composite,)
@@ -63,7 +63,7 @@ def structure_of(signature: Signature) -> tuple[Structure, tuple[float, ...]]:
 
 
 def without_numbers(value: Any, numbers: list[float]) -> Hashable:
-    """A value with its numbers taken out, which are appended to `numbers`."""
+    """A value without its numbers, which it appends to `numbers`."""
     kind = type(value)
     if kind is int or kind is float:
         if value in _TREATED_APART or not math.isfinite(value):
@@ -80,7 +80,7 @@ def without_numbers(value: Any, numbers: list[float]) -> Hashable:
 
 
 def parted(kind: TensorType) -> tuple[Structure, tuple[float, ...]]:
-    """The structure and the numbers of a type, found once."""
+    """The structure and the numbers of a type, computed once."""
     if kind.parted is None:
         extents: list[float] = []
         shape = without_numbers(kind.shape, extents)
@@ -89,7 +89,7 @@ def parted(kind: TensorType) -> tuple[Structure, tuple[float, ...]]:
 
 
 def with_numbers(value: Any, take: Callable[[Any], Any]) -> Any:
-    """The value with each number replaced by what `take` gives for it, in order."""
+    """The value with each number replaced by the result of `take` for it, in order."""
     if type(value) is int or type(value) is float:
         is_apart = value in _TREATED_APART or not math.isfinite(value)
         return value if is_apart else take(value)

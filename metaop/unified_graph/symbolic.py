@@ -1,9 +1,9 @@
-"""Integers that stand for every size: what is compiled on them holds wherever its guards hold.
+"""Symbolic integers: a program compiled on them is valid for all sizes that satisfy its guards.
 
-A `SymInt` is a polynomial over symbols and over what is not one: quotients, remainders and maxima.
-It has a *hint*, its value for the sizes at hand. Arithmetic builds polynomials. A comparison is
-answered by proof where bounds allow it, and by the hints otherwise: then the `ShapeEnv` keeps the
-answer as a guard. A symbol that is used as a plain integer is *pinned*: the guard is equality.
+A `SymInt` is a polynomial over atoms: symbols, quotients, remainders and maxima. It has a *hint*,
+its value for the sizes being compiled. Arithmetic builds polynomials. A comparison is proved from
+bounds if possible. Otherwise the hints decide it, and the `ShapeEnv` records the answer as a guard.
+A symbol that is used as a plain integer is *pinned*: its guard is equality.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 if TYPE_CHECKING:
     from metaop.unified_graph.shape_env import ShapeEnv
 
-# A product of atoms by their numbers, and a sum of such products with coefficients, in order.
+# A product of atoms, by their numbers, and a sum of such products with coefficients, in order.
 Monomial = tuple[int, ...]
 Terms = tuple[tuple[Monomial, int], ...]
 
-# Sizes that vary are expected to be at least so large.
+# Sizes that vary are expected to be at least this large.
 _USUAL = 64
 
 
 class NotGeneralError(Exception):
-    """What holds for one choice of sizes only; says why."""
+    """A result holds only for particular sizes; the message says why."""
 
 
 class SymInt:
@@ -107,8 +107,8 @@ class SymInt:
         if self is other:
             return True
         if self._is_mine(other):
-            # What holds for unlike sizes holds for equal ones as well, but for 0 and 1: that a
-            # batch is as large as a layer is wide for once decides nothing.
+            # What holds for different sizes also holds for equal ones, except 0 and 1. So a batch
+            # that happens to be as large as a layer is wide decides nothing.
             if type(other) is int and not -1 <= other <= 1:
                 return self.env.is_surely_zero(self - other) or self.env.tell_apart(self - other)
             if self.hint != hint_of(other) and type(other) is not int:
@@ -157,7 +157,7 @@ class SymInt:
         return not rest and coefficient == 1 and len(monomial) == 1
 
     def bit_length(self) -> int:
-        """The bits of the hint, with guards that the value has as many."""
+        """The bit length of the hint, with guards that the value has the same."""
         bits = self.hint.bit_length()
         below, above = self < (1 << bits), self >= (1 << bits >> 1)
         assert below and above
@@ -287,15 +287,15 @@ class SymFloat:
 
 
 def hint_of(value: Any) -> Any:
-    """The value for the sizes at hand."""
+    """The value for the sizes being compiled."""
     return value.hint if isinstance(value, (SymInt, SymFloat)) else value
 
 
 def usual_of(value: Any) -> Any:
-    """The value to decide by where every decision is right: what varies may grow.
+    """The value by which to make a decision that only affects speed: sizes that vary may grow.
 
-    The first sizes of a stream that is sorted are its shortest. What suits longer ones costs them
-    little, the other way round it costs several times as much.
+    The first sizes of a sorted stream are its shortest. A choice for longer ones costs short ones
+    little; a choice for short ones would cost longer ones several times as much.
     """
     return max(value.hint, _USUAL) if isinstance(value, SymInt) else value
 
@@ -311,7 +311,7 @@ def as_integer(value: Any) -> Any:
 
 
 def surely_less(left: Any, right: Any) -> bool:
-    """Whether `left < right` for all sizes; no guard is kept."""
+    """Whether `left < right` for all sizes; records no guard."""
     difference = left - right
     if type(difference) is int:
         return difference < 0
@@ -319,29 +319,29 @@ def surely_less(left: Any, right: Any) -> bool:
 
 
 def surely_equal(left: Any, right: Any) -> bool:
-    """Whether two numbers are the same expression of sizes; no guard is kept."""
+    """Whether two numbers are the same expression of sizes; records no guard."""
     return left is right or (type(left) is type(right) is int and left == right)
 
 
 def divides(divisor: Any, value: Any) -> bool:
-    """Whether a value is a multiple of a divisor, for all sizes; no guard is kept."""
+    """Whether a value is a multiple of a divisor for all sizes; records no guard."""
     rest = value % divisor
     return type(rest) is int and rest == 0
 
 
 def content_of(value: Any) -> int:
-    """The largest plain integer of which a value is shown to be a multiple."""
+    """The largest plain integer that provably divides a value."""
     return value if type(value) is int else math.gcd(*(c for _, c in value.terms))  # type: ignore
 
 
 def maximum(values: Sequence[Any]) -> Any:
-    """The largest of the values; of symbolic ones, without a guard."""
+    """The largest of the values; for symbolic ones, an expression without a guard."""
     symbolic = [value for value in values if type(value) is not int]
     return symbolic[0].env.largest(values) if symbolic else max(values)  # type: ignore
 
 
 def common_divisor(*values: Any) -> Any:
-    """A common divisor, the greatest one of plain integers: what symbolic ones show to share."""
+    """The greatest common divisor of plain integers; a provable common divisor of symbolic ones."""
     if all(type(value) is int for value in values):
         return math.gcd(*values)  # type: ignore[arg-type]
     content = 0
@@ -370,7 +370,7 @@ def _in_both(one: Monomial, other: Monomial) -> Monomial:
 
 
 def bits_of(value: Any) -> Any:
-    """The bits of a real number as an integer, a symbolic one for a symbolic number."""
+    """The bits of a real number as an integer, symbolic for a symbolic number."""
     if isinstance(value, SymFloat):
         return value.env.bits(value)
     return _bits(value)
@@ -391,7 +391,7 @@ _TEXTS = {"//": "({} // {})", "%": "({} % {})", "real": "{}"}
 
 
 def text_of(value: Any, names: dict[int, str] | None = None) -> str:
-    """A number as Python text over the names of the symbols, or of whole atoms by number."""
+    """A number as Python text in the names of symbols, or in names given to atoms by number."""
     if isinstance(value, SymInt):
         parts = []
         for monomial, coefficient in value.terms:

@@ -1,4 +1,4 @@
-"""A subgraph with symbols in place of numbers in which two subgraphs of one structure differ."""
+"""A subgraph with symbols for the numbers in which two subgraphs of one structure differ."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def structure_key(subgraph: Subgraph) -> Hashable:
     words: list[Hashable] = [parted(leaf.type)[0] for leaf in subgraph.leaves]
     for call in subgraph.order:
         signature = call.signature
-        # Further outputs are numbered in the order in which gradients asked for them.
+        # Further outputs are numbered in the order in which gradients requested them.
         words.append(None if signature is None else (signature.structure, *signature.gradients))
     return (*words, *subgraph.wiring)
 
@@ -33,14 +33,14 @@ def numbers_of(subgraph: Subgraph) -> tuple[float, ...]:
 class SymbolicCut:
     """A subgraph in meta-operators on symbolic sizes.
 
-    `inputs` and `outputs` are its nodes. `expected` has for every number of the subgraph, in the
-    order of `numbers`, what it has to be.
+    `inputs` and `outputs` are its nodes. `expected` is the required value of every number of the
+    subgraph, in the order of `numbers`.
     """
 
     def __init__(self, subgraph: Subgraph, others: Sequence[float]) -> None:
-        """Symbols stand for the numbers in which the subgraph differs from `others`.
+        """Replaces the numbers in which the subgraph differs from `others` by symbols.
 
-        Raises NotGeneralError where the structure of the subgraph depends on its numbers.
+        Raises NotGeneralError if the structure of the subgraph depends on its numbers.
         """
         symbols = Symbols(others)
         self.env, self.expected = symbols.env, symbols.expected

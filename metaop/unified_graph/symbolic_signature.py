@@ -1,4 +1,4 @@
-"""Signatures on symbols in place of numbers in which they differ from others of one structure."""
+"""Signatures with symbols for the numbers in which they differ from others of one structure."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from metaop.unified_graph.tensor_type import TensorType
 
 
 class Symbols:
-    """Gives numbers in order what stands for them, and signatures on that.
+    """Replaces numbers, in order, by symbols or expressions of them, and makes signatures on these.
 
-    `others` are the numbers of something of the same structure. `expected` has for every number
-    that was given what it has to be. Real numbers may not differ if they are `fixed`.
+    `others` are the numbers of another object with the same structure. `expected` is the required
+    value of every number so far. With `fixed`, real numbers must not differ.
     """
 
     def __init__(self, others: Sequence[float], fixed: bool = False) -> None:
@@ -27,16 +27,16 @@ class Symbols:
         self._fixed = fixed
         self.expected: list[Any] = []
         self._others = others
-        self._place = 0  # how many of these have been taken
+        self._place = 0  # the number of these that have been used
         self._other_symbols: list[float] = []
         self._known: dict[tuple[float, float], Any] = {}
         self._reals: dict[tuple[float, float], SymFloat] = {}
-        # By what they are here and in the other subgraph: the transpositions of two views may be
-        # equal in one of them.
+        # Keys are pairs of the signature here and in the other subgraph, because signatures that
+        # are equal in one may differ in the other: for example the transpositions of two views.
         self._signatures: dict[Hashable, Signature] = {}
 
     def number(self, here: Any) -> Any:
-        """What stands for a number: itself if it never differed, what was equal, or a symbol."""
+        """The replacement of a number: itself if it never differs, or a known or new symbol."""
         there = self._take()
         if type(here) is float and here != there:
             if self._fixed:
@@ -59,7 +59,7 @@ class Symbols:
         return found
 
     def _product(self, here: Any, there: float) -> Any:
-        """What is known times a plain number or something known, as the extents of a view are."""
+        """A known expression times a number or another known one, like the extents of a view."""
         known = list(self._known.items())
         for position, ((one, other), expr) in enumerate(known):
             if here % one or there % other:
@@ -73,7 +73,7 @@ class Symbols:
         return None
 
     def _shifted(self, here: Any, there: float) -> Any:
-        """A symbol and a distance that are as far apart in both subgraphs, as slices are."""
+        """A symbol plus a distance that is the same in both subgraphs, as for slices."""
         for (one, other), expr in self._known.items():
             if one - here == other - there:
                 return expr + (here - one)
@@ -82,7 +82,7 @@ class Symbols:
     def on(self, concrete: Signature, arguments: Sequence[Node]) -> Signature:
         """The signature of a call on these arguments.
 
-        Raises NotGeneralError where it depends on its numbers.
+        Raises NotGeneralError if it depends on its numbers.
         """
         composite = self._composite(concrete)
         start = self._place
@@ -96,7 +96,7 @@ class Symbols:
         try:
             signature = Signature(composite, types, attributes)
         except MetaopError as error:
-            # Of users' kernels, say, which take plain integers.
+            # For example from users' kernels, which take plain integers.
             raise NotGeneralError(f"{composite}: {error}") from error
         _derive_alike(concrete, signature)
         self._signatures.setdefault(self._both(concrete, numbers, types), signature)
@@ -106,7 +106,7 @@ class Symbols:
         return signature
 
     def _composite(self, concrete: Signature) -> Composite:
-        """The composite of a signature; one that was derived is derived from symbolic sizes."""
+        """The composite of a signature; a derived one is derived again, on symbolic sizes."""
         derivation = concrete.composite.derivation
         if derivation is None:
             return concrete.composite
@@ -116,7 +116,7 @@ class Symbols:
         return found
 
     def alone(self, concrete: Signature) -> Signature:
-        """A signature on its own numbers: one from which a composite was derived, say."""
+        """A signature on its own numbers, such as one from which a composite was derived."""
         composite = self._composite(concrete)
         start = self._place
         attributes = with_numbers(concrete.attributes, self.number)
@@ -132,7 +132,7 @@ class Symbols:
         return known
 
     def _matched(self, kind: TensorType, node: Node) -> TensorType:
-        """The type of an argument; its extents are known by their values from now on."""
+        """The type of an argument; from now on its extents are known by their values."""
         for concrete, symbolic in zip(kind.shape, node.shape):
             if concrete in (0, 1):
                 if symbolic != concrete:
@@ -141,7 +141,7 @@ class Symbols:
             there = self._take()
             self.expected.append(symbolic)
             if type(symbolic) is SymInt:
-                # Extents of 0 and 1 are of other structures.
+                # Extents of 0 and 1 belong to other structures.
                 self.env.assume_at_least(symbolic, 2)
                 if (concrete, there) not in self._known and self._other(symbolic) == there:
                     self._known[concrete, there] = symbolic
@@ -158,20 +158,20 @@ class Symbols:
         numbers: Sequence[float],
         types: Sequence[TensorType | None],
     ) -> Hashable:
-        """A signature with the numbers and extents of its like in the other subgraph."""
+        """A signature, with the numbers and extents of its counterpart in the other subgraph."""
         extents = [n for kind in types if kind is not None for n in kind.shape]
         there = [self._other(n) if type(n) is SymInt else n for n in extents]
         return concrete, tuple(numbers), tuple(there)
 
     def _learn(self, kind: TensorType, symbolic: TensorType) -> None:
-        """Enters what the extents of a result are, which types behind it have again."""
+        """Records the expressions of a result's extents, because later types have them again."""
         for concrete, extent in zip(kind.shape, symbolic.shape):
             there = self._other(extent) if type(extent) is SymInt else None
             if there is not None:
                 self._known.setdefault((concrete, there), extent)
 
     def _other(self, symbolic: SymInt) -> float | None:
-        """What a number is in the other subgraph, if it is a number there."""
+        """The value of a number in the other subgraph, if it is a number there."""
         try:
             return value_at(symbolic, self._other_symbols)
         except ZeroDivisionError:
@@ -179,7 +179,7 @@ class Symbols:
 
 
 def _derive_alike(concrete: Signature, symbolic: Signature) -> None:
-    """Asks for the gradients that were asked for, so that further outputs have the same numbers."""
+    """Requests the gradients that were requested, so that further outputs have the same numbers."""
     for plan in tuple(concrete.gradients.values()):
         if plan is not None:
             plan.composite.derivation.again(symbolic)

@@ -15,7 +15,7 @@ _WIDER = "use a type with more bits, such as int32, int64 or bfloat16"
 class Device:
     """Where values live: `Device("cpu")`, `Device("cuda", 0)`; one object per device.
 
-    Tensors on `Device("meta")` have no values: only shapes and dtypes are worked out. `str(device)`
+    Tensors on `Device("meta")` have no values, only shapes and dtypes. `str(device)`
     and comparison with strings follow PyTorch. Raises ArgumentError for other names.
 
     >>> metaop.device("cuda:1").index, metaop.ones(1).device == "cpu"
@@ -26,7 +26,7 @@ class Device:
     _table: dict[tuple[str, int | None], Device] = {}
     type: str
     index: int | None
-    # The number of the GPU that "cuda" means, where the program has said so.
+    # The number of the GPU that "cuda" means, if the program has set it.
     current: ClassVar[int | None] = None
     # The ranks that share the values of a global tensor (a Placement of the dist room).
     placement: Any = None
@@ -62,12 +62,12 @@ class Device:
             )
         return self is other
 
-    # There is one object for a device, and strings are not found among them: this is faster.
+    # There is one object per device, so the fast identity hash is right; strings hash differently.
     __hash__ = object.__hash__
 
 
 def _kind_and_index(type: str, index: int | None) -> tuple[str, int | None]:
-    """What a name like "cuda:1" says; "cuda" is the current GPU, and there is one CPU."""
+    """Kind and number of a name like "cuda:1"; "cuda" is the current GPU, and there is one CPU."""
     kind, _, number = type.partition(":")
     if kind in ("cpu", "meta"):
         return kind, None
@@ -84,7 +84,7 @@ class TensorType:
     """Shape, dtype and device of a value; `parted` remembers its structure and its numbers."""
 
     __slots__ = ("shape", "dtype", "device", "differentiable", "parted", "__weakref__")
-    # Fewer than of expressions: a step of ever new sizes makes several, and each is made quickly.
+    # Fewer than expressions: a step with new sizes makes several, and each is quick to make.
     _table: InternTable[TensorType] = InternTable(1 << 12)
     shape: Shape
     dtype: DType

@@ -1,8 +1,8 @@
-"""Traces: what a captured function does besides recording, told by those who do it.
+"""Traces: what a captured function does besides recording, as its callees report it.
 
-While `state.trace` is set nothing is computed. Numbers that the host makes anew in every call
-(seeds, learning rates, bias corrections) are announced with `repeated`; what cannot be repeated is
-announced with `refuse`.
+While `state.trace` is set, nothing is computed. Code that makes new numbers on the host in every
+call (seeds, learning rates, bias corrections) calls `repeated`; code that cannot be repeated calls
+`refuse`.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ def _always() -> bool:
 
 
 class HostStep(NamedTuple):
-    """Python that a captured call runs again: `run` gives the numbers that `calls` stand for.
+    """Python that a captured call runs again: `run` returns the numbers of the leaves `calls`.
 
-    `check` tells, before anything is run, whether the step would still do the same; `changes` are
-    the containers of users' state that it may write.
+    `check` says, before anything runs, whether the step would still do the same; `changes` are the
+    containers of users' state that it may write.
     """
 
     run: Callable[[], Numbers]
@@ -37,7 +37,7 @@ class HostStep(NamedTuple):
 class Trace:
     """One traced call: `started` is older than every call it records.
 
-    `read` is called when the function wants to know a value.
+    `read` is called when the function reads a value.
     """
 
     def __init__(self, read: Callable[[], None]) -> None:
@@ -49,13 +49,13 @@ class Trace:
 
 
 class State(threading.local):
-    """The trace that is going on in a thread."""
+    """The active trace of a thread."""
 
     trace: Trace | None = None
 
 
 class Configuration:
-    """A number that grows when a module, or a default, is configured anew."""
+    """A counter of changes to the configuration of modules and to defaults."""
 
     __slots__ = ("number",)
 
@@ -70,20 +70,20 @@ configuration = Configuration()
 def repeated(
     run: Callable[[], Numbers], calls: Sequence[Call] = (), check: Callable[[], bool] = _always
 ) -> None:
-    """Tells the trace, if there is one, to run a host step in every captured call."""
+    """Makes the active trace, if any, run a host step in every captured call."""
     trace = state.trace
     if trace is not None and not trace.inside_step:
         trace.steps.append(HostStep(run, tuple(calls), check))
 
 
 def refuse(reason: str) -> None:
-    """Tells the trace, if there is one, that this call cannot stand for later ones."""
+    """Makes the active trace, if any, refuse to capture the call."""
     if state.trace is not None:
         state.trace.reasons.append(reason)
 
 
 def configured(description: str) -> None:
-    """Notes that an attribute of a module was changed; captured functions are traced again."""
+    """Records a change to an attribute of a module: captured functions are traced again."""
     configuration.number += 1
     refuse(f"it changes {description}")
 
@@ -91,9 +91,9 @@ def configured(description: str) -> None:
 def host_side(
     changes: Callable[[Any], Sequence[Any]],
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A method that works on Python state only; captured calls run it again, as a whole.
+    """Declares a method that uses only Python state; captured calls run it again as a whole.
 
-    `changes` gives, of the object, the containers that the method may write.
+    `changes` returns the containers of the object that the method may write.
     """
 
     def decorate(method: Callable[..., Any]) -> Callable[..., Any]:

@@ -164,9 +164,9 @@ def test_settings_that_do_not_fit_are_refused() -> None:
         ours.PerChannelMinMaxObserver(qscheme=ours.per_tensor_affine)
     with pytest.raises(ArgumentError, match="must include 0"):
         ours.MinMaxObserver(quant_min=3, quant_max=9)
-    with pytest.raises(ArgumentError, match="belong together"):
+    with pytest.raises(ArgumentError, match="given together"):
         ours.MinMaxObserver(quant_min=0)
     with pytest.raises(ArgumentError, match="is unknown"):
         ours.MinMaxObserver(qscheme="per_tensor_affine")
-    with pytest.raises(UnsupportedError, match="has seen nothing"):
+    with pytest.raises(UnsupportedError, match="observes nothing"):
         ours.PlaceholderObserver().calculate_qparams()

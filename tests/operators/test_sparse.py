@@ -199,9 +199,9 @@ def test_what_does_not_fit_is_refused() -> None:
         metaop.sparse_coo_tensor(PLACES, VALUES[:3], SIZE)
     with pytest.raises(ShapeError, match="do not count"):
         metaop.sparse_csr_tensor([0, 2, 1], [0, 1], [1.0, 2.0])
-    with pytest.raises(ShapeError, match="do not fit together"):
+    with pytest.raises(ShapeError, match="do not match"):
         coordinates() @ metaop.ones(5, 2)
-    with pytest.raises(UnsupportedError, match="no matrix"):
+    with pytest.raises(UnsupportedError, match="not a matrix"):
         metaop.ones(2, 2, 2).to_sparse().to_sparse_csr()
 
 

@@ -1,4 +1,4 @@
-"""Quantisation: 8 bits in the place of floats, after training or in it; named as in PyTorch."""
+"""Quantisation to 8 bits, after or during training, under PyTorch's names."""
 
 from metaop.ao.quantization.affine import (
     dequantize,

@@ -1,4 +1,4 @@
-"""Rounding in training: modules that observe a tensor and round it to quantised values."""
+"""Fake quantisation for training: modules that observe a tensor and round it."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from metaop.unified_graph.dtype import DType, float32, int8, int32, uint8
 
 
 class FakeQuantize(WithArguments):
-    """What quantised values stand for, in floats; gradients pass within their limits.
+    """Rounds tensors to values that `dtype` can represent; gradients pass within its limits.
 
-    An `observer` made with `observer_kwargs` sees every tensor while the observer is enabled, and
-    tells `scale` and `zero_point`. Without fake quantisation tensors stay as they are.
+    While it is enabled, an `observer`, made with `observer_kwargs`, sees every tensor and
+    determines `scale` and `zero_point`. With fake quantisation disabled, tensors pass unchanged.
     """
 
     scale: Tensor
@@ -60,7 +60,7 @@ class FakeQuantize(WithArguments):
         self.register_buffer("zero_point", zeros(1, dtype=float32 if is_float else int32))
 
     def calculate_qparams(self) -> tuple[Tensor, Tensor]:
-        """Scale and zero point as the observer has them now."""
+        """The observer's current scale and zero point."""
         found: tuple[Tensor, Tensor] = self.activation_post_process.calculate_qparams()
         return found
 
@@ -87,23 +87,23 @@ class FakeQuantize(WithArguments):
                 self._buffers[name] = value.detach()
 
     def enable_fake_quant(self, enabled: bool = True) -> None:
-        """Rounds from now on, or does not."""
+        """Turns rounding on, or off."""
         self.fake_quant_enabled = enabled
 
     def disable_fake_quant(self) -> None:
-        """Leaves tensors as they are from now on."""
+        """Turns rounding off."""
         self.enable_fake_quant(False)
 
     def enable_observer(self, enabled: bool = True) -> None:
-        """Observes from now on, or does not."""
+        """Turns observation on, or off."""
         self.observer_enabled = enabled
 
     def disable_observer(self) -> None:
-        """Keeps scale and zero point from now on."""
+        """Turns observation off, so that scale and zero point stay fixed."""
         self.enable_observer(False)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
-        # Those of channels have their shape from what was seen.
+        # Per-channel parameters get their shape from the data that the observer saw.
         for name in ("scale", "zero_point"):
             value, buffer = state_dict.get(prefix + name), self._buffers[name]
             assert buffer is not None
@@ -122,25 +122,25 @@ class FakeQuantize(WithArguments):
 
 
 def enable_fake_quant(module: Module) -> None:
-    """Lets a module round, if it is one that can: for `model.apply(enable_fake_quant)`."""
+    """Turns rounding on in a `FakeQuantize` module: for `model.apply(enable_fake_quant)`."""
     if isinstance(module, FakeQuantize):
         module.enable_fake_quant()
 
 
 def disable_fake_quant(module: Module) -> None:
-    """Lets a module pass tensors on as they are: for `model.apply(disable_fake_quant)`."""
+    """Turns rounding off in a `FakeQuantize` module: for `model.apply(disable_fake_quant)`."""
     if isinstance(module, FakeQuantize):
         module.disable_fake_quant()
 
 
 def enable_observer(module: Module) -> None:
-    """Lets a module observe: for `model.apply(enable_observer)`."""
+    """Turns observation on in a `FakeQuantize` module: for `model.apply(enable_observer)`."""
     if isinstance(module, FakeQuantize):
         module.enable_observer()
 
 
 def disable_observer(module: Module) -> None:
-    """Lets a module keep its scale: for `model.apply(disable_observer)`."""
+    """Turns observation off in a `FakeQuantize` module: for `model.apply(disable_observer)`."""
     if isinstance(module, FakeQuantize):
         module.disable_observer()
 

@@ -1,4 +1,4 @@
-"""Layers folded into those before them, so that less is rounded."""
+"""Folding batch norms and ReLUs into the layer before them, so that fewer results are rounded."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d)
 def fuse_modules(
     model: Module, modules_to_fuse: Sequence[str] | Sequence[Sequence[str]], inplace: bool = False
 ) -> Module:
-    """The model with batch norms folded into the convolution or linear map before them.
+    """The model with batch norms and ReLUs folded into the convolution or linear map before them.
 
-    Names are those of `named_modules`, in the order in which the layers are called: a convolution
-    or a linear map, then a batch norm, a ReLU, or both. The first becomes all of them, the others
-    `nn.Identity`. A batch norm needs a model in evaluation. That a ReLU runs in one kernel with
-    what is before it needs no fusion; it is a part of the first all the same, as in PyTorch.
+    Names are those of `named_modules`, in the order of the calls: a convolution or a linear map,
+    then a batch norm, a ReLU, or both. The first layer does the work of all; the others become
+    `nn.Identity`. Folding a batch norm requires a model in evaluation mode. The compiler would
+    fuse a ReLU into the same kernel anyway; it moves into the first layer as in PyTorch.
 
     Example:
         fuse_modules(model.eval(), [["conv1", "bn1", "relu1"], ["conv2", "bn2"]])

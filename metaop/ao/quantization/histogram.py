@@ -1,4 +1,4 @@
-"""Observers that keep a histogram, and leave out what is rare."""
+"""Observers that keep a histogram and clip outliers."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from metaop.tensor.functions.creation import tensor, zeros
 from metaop.tensor.grad_mode import no_grad
 from metaop.unified_graph.dtype import float32
 
-# So many parts of a bin are dealt out where a histogram gets a wider range.
+# Into how many parts a bin is divided when a histogram is redistributed over a wider range.
 _PARTS = 16
-# By so much of all numbers a limit moves at once.
+# The share of all values by which a limit moves in one step of the search.
 _STEP = 1e-5
 
 
 class HistogramObserver(UniformQuantizationObserverBase):
-    """The range that loses least by rounding, in squares, of all numbers so far.
+    """The range with the smallest squared quantisation error over all values so far.
 
-    They are counted in `bins` of equal width; the search for the range, and what it minimises, are
-    PyTorch's. One range for all channels; infinite numbers are left out.
+    A histogram of `bins` bins of equal width counts the values. The search for the range and its
+    objective are PyTorch's. All channels share one range; infinities are ignored.
     """
 
     histogram: Tensor
@@ -65,7 +65,7 @@ class HistogramObserver(UniformQuantizationObserverBase):
     def _spread(
         self, least: float, greatest: float, new_least: float, new_greatest: float
     ) -> np.ndarray:
-        """The histogram of the numbers so far in bins of a range around theirs."""
+        """The histogram so far, redistributed over a wider range."""
         counts = self.histogram.numpy()
         if (least, greatest) == (new_least, new_greatest):
             return counts
@@ -79,12 +79,12 @@ class HistogramObserver(UniformQuantizationObserverBase):
         return np.bincount(places, np.repeat(counts, _PARTS) / _PARTS, self.bins)
 
     def reset_min_max_vals(self) -> None:
-        """Forgets what was seen."""
+        """Forgets all values."""
         super().reset_min_max_vals()
         self.histogram.zero_()
 
     def calculate_qparams(self) -> tuple[Tensor, Tensor]:
-        """Scale and zero point (1,) for the range of most numbers."""
+        """Scale and zero point (1,) for the range that the search finds."""
         least, greatest = float(self.min_val), float(self.max_val)
         if least > greatest:
             return super().calculate_qparams()
@@ -94,7 +94,7 @@ class HistogramObserver(UniformQuantizationObserverBase):
         return self._qparams_of(*(tensor(np.float32(end)) for end in ends))
 
     def _bins_to_keep(self, counts: np.ndarray) -> tuple[int, int]:
-        """The first and the last bin of the range: ends move in while the loss gets smaller."""
+        """The first and the last bin of the range: its ends move inwards while the loss falls."""
         until, total = np.cumsum(counts), counts.sum()
         first, last, best = 0, self.bins - 1, float("inf")
         below, above = 0.0, 1.0
@@ -118,9 +118,9 @@ class HistogramObserver(UniformQuantizationObserverBase):
         return first, last
 
     def _loss(self, counts: np.ndarray, first: int, last: int) -> float:
-        """The squares that are lost where bins from `first` to `last` make the range.
+        """The squared error of the range from bin `first` to bin `last`, in squared bin widths.
 
-        Numbers lie evenly in their bins. Distances are in bins.
+        It assumes that values are evenly distributed within their bins.
         """
         values = 1 << (8 * self.dtype.itemsize)
         width = (last - first + 1) / values
@@ -134,8 +134,7 @@ class HistogramObserver(UniformQuantizationObserverBase):
 
 
 class PercentileObserver(HistogramObserver):
-    """The range of all but the rarest numbers: `percentile` of 100 lie in it, as many on each side
-    are left out."""
+    """The range of the central `percentile` percent of all values; both tails lose equally many."""
 
     def __init__(self, percentile: float = 99.99, bins: int = 2048, **named: Any) -> None:
         if not 50 < percentile <= 100:
@@ -154,7 +153,7 @@ class PercentileObserver(HistogramObserver):
 
 
 def _squares(start: np.ndarray | float, end: np.ndarray | float) -> np.ndarray | float:
-    """The integral of squares."""
+    """The integral of x² from `start` to `end`."""
     return (end**3 - start**3) / 3
 
 

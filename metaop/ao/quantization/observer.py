@@ -1,4 +1,4 @@
-"""Observers: modules that look at tensors, and tell scale and zero point for numbers like these."""
+"""Observers: modules that watch tensors and derive a scale and a zero point from their values."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _EPS = 2.0**-23
 
 
 class Partial:
-    """A class with some of its arguments: called, it makes an object with these and others."""
+    """A class with some of its arguments bound: calling it passes these and any others."""
 
     def __init__(self, made: Callable[..., Any], arguments: dict[str, Any]) -> None:
         self.made, self.arguments = made, arguments
@@ -37,7 +37,7 @@ class Partial:
         return self.made(*arguments, **{**self.arguments, **named})
 
     def with_args(self, **named: Any) -> Partial:
-        """The same with further arguments."""
+        """The same class with more arguments bound."""
         return Partial(self.made, {**self.arguments, **named})
 
     def __repr__(self) -> str:
@@ -46,18 +46,18 @@ class Partial:
 
 
 class WithArguments(Module):
-    """A module of which `with_args` makes what configurations hold."""
+    """A module class whose `with_args` makes the factories that a `QConfig` holds."""
 
     @classmethod
     def with_args(cls, **named: Any) -> Partial:
-        """Something that makes such modules with these arguments."""
+        """A factory of such modules with these arguments."""
         return Partial(cls, named)
 
 
 class ObserverBase(WithArguments):
-    """A module that returns its input and remembers what it needs of it.
+    """A module that returns its input and records statistics of it.
 
-    `calculate_qparams` tells scale and zero point for quantised values of `dtype`.
+    `calculate_qparams` returns the scale and the zero point for quantised values of `dtype`.
     """
 
     def __init__(self, dtype: DType, is_dynamic: bool = False) -> None:
@@ -71,7 +71,7 @@ class ObserverBase(WithArguments):
 
 
 class PlaceholderObserver(ObserverBase):
-    """Looks at nothing: it stands for values whose range is taken when they are there."""
+    """Observes nothing: it marks values whose range is computed at run time."""
 
     def __init__(
         self,
@@ -90,16 +90,16 @@ class PlaceholderObserver(ObserverBase):
 
     def calculate_qparams(self) -> tuple[Tensor, Tensor]:
         raise UnsupportedError(
-            "PlaceholderObserver has seen nothing: it has no scale and no zero point",
+            "PlaceholderObserver observes nothing: it has no scale and no zero point",
             fix="use another observer, or quantize_dynamic",
         )
 
 
 class UniformQuantizationObserverBase(ObserverBase):
-    """Observers of a range: `min_val` and `max_val`, which are infinite before anything is seen.
+    """The base of observers of a range, `min_val` to `max_val`; both are infinite before any data.
 
-    Quantised values are those of `dtype` (int8 or uint8), from `quant_min` to `quant_max` if given,
-    else of half the range with `reduce_range`. A scale is at least `eps`.
+    Quantised values have the `dtype` int8 or uint8. They go from `quant_min` to `quant_max`, by
+    default the range of the dtype; `reduce_range` halves it. A scale is at least `eps`.
     """
 
     min_val: Tensor
@@ -127,7 +127,8 @@ class UniformQuantizationObserverBase(ObserverBase):
         self.has_customized_qrange = quant_min is not None and quant_max is not None
         if (quant_min is None) != (quant_max is None):
             raise ArgumentError(
-                f"{type(self).__name__}: quant_min and quant_max belong together", fix="give both"
+                f"{type(self).__name__}: quant_min and quant_max must be given together",
+                fix="pass both",
             )
         low, high = limits_of(dtype) if quant_min is None else (quant_min, quant_max or 0)
         if not low <= 0 <= high or low == high or high - low > 255:
@@ -138,8 +139,8 @@ class UniformQuantizationObserverBase(ObserverBase):
             )
         if reduce_range and qscheme.is_symmetric and dtype is uint8:
             raise UnsupportedError(
-                f"{type(self).__name__}: reduce_range with {qscheme.value} is not for uint8",
-                fix="use int8, or leave reduce_range away",
+                f"{type(self).__name__}: reduce_range with {qscheme.value} does not support uint8",
+                fix="use int8, or omit reduce_range",
             )
         self.quant_min, self.quant_max = (low // 2, high // 2) if reduce_range else (low, high)
         self.register_buffer("eps", tensor([eps]))
@@ -147,11 +148,11 @@ class UniformQuantizationObserverBase(ObserverBase):
         self.register_buffer("max_val", tensor(float("-inf")))
 
     def reset_min_max_vals(self) -> None:
-        """Forgets what was seen."""
+        """Forgets the range."""
         self._keep(tensor(float("inf")), tensor(float("-inf")))
 
     def calculate_qparams(self) -> tuple[Tensor, Tensor]:
-        """Scale and zero point (1,), or (channels,) of one for each channel."""
+        """Scale and zero point: (1,), or (channels,) if each channel has its own."""
         return self._qparams_of(self.min_val, self.max_val)
 
     def _qparams_of(self, least: Tensor, greatest: Tensor) -> tuple[Tensor, Tensor]:
@@ -169,7 +170,7 @@ class UniformQuantizationObserverBase(ObserverBase):
 
     @no_grad()
     def _keep(self, least: Tensor, greatest: Tensor) -> None:
-        """Remembers a range, in the same buffers where its shape allows that."""
+        """Keeps a range, in the existing buffers if its shape is theirs."""
         for name, value in (("min_val", least), ("max_val", greatest)):
             buffer = self._buffers[name]
             assert buffer is not None
@@ -179,7 +180,7 @@ class UniformQuantizationObserverBase(ObserverBase):
                 self._buffers[name] = value.detach()
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
-        # Ranges of channels have their shape from what was seen.
+        # Per-channel ranges get their shape from the data.
         for name in ("min_val", "max_val"):
             value = state_dict.get(prefix + name)
             buffer = self._buffers[name]
@@ -193,7 +194,7 @@ class UniformQuantizationObserverBase(ObserverBase):
 
 
 class MinMaxObserver(UniformQuantizationObserverBase):
-    """The least and the greatest of all numbers so far, one range for all of them."""
+    """The minimum and the maximum of all values so far, one range per tensor."""
 
     def __init__(
         self,
@@ -223,9 +224,9 @@ class MinMaxObserver(UniformQuantizationObserverBase):
 
 
 class MovingAverageMinMaxObserver(MinMaxObserver):
-    """Running averages of the least and the greatest number of every tensor.
+    """Moving averages of the minimum and the maximum of each tensor.
 
-    They move by `averaging_constant` of the difference.
+    Each step moves them by `averaging_constant` times the difference.
     """
 
     def __init__(self, averaging_constant: float = 0.01, **named: Any) -> None:
@@ -237,7 +238,7 @@ class MovingAverageMinMaxObserver(MinMaxObserver):
 
 
 class PerChannelMinMaxObserver(UniformQuantizationObserverBase):
-    """The least and the greatest of all numbers so far in each channel, along `ch_axis`."""
+    """The minimum and the maximum of all values so far in each channel, along `ch_axis`."""
 
     def __init__(
         self,
@@ -269,7 +270,7 @@ class PerChannelMinMaxObserver(UniformQuantizationObserverBase):
 
 
 class MovingAveragePerChannelMinMaxObserver(PerChannelMinMaxObserver):
-    """Running averages of the least and the greatest number of every channel."""
+    """Moving averages of the minimum and the maximum of each channel."""
 
     def __init__(self, averaging_constant: float = 0.01, ch_axis: int = 0, **named: Any) -> None:
         self.averaging_constant = averaging_constant
@@ -282,7 +283,7 @@ class MovingAveragePerChannelMinMaxObserver(PerChannelMinMaxObserver):
 def _averaged(
     observer: UniformQuantizationObserverBase, least: Tensor, greatest: Tensor, constant: float
 ) -> tuple[Tensor, Tensor]:
-    """A new range, and the old one moved towards it."""
+    """The old range moved towards a new one."""
     is_first = observer.min_val > observer.max_val
     moved = (
         where(is_first, new, old + constant * (new - old))

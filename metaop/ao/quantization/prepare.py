@@ -1,4 +1,4 @@
-"""From a model in floats to one with quantised layers: observe or train, then convert."""
+"""From a float model to one with quantised layers: calibrate or train, then convert."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ _DYNAMIC: dict[type, Any] = {
 
 
 def prepare(model: Module, inplace: bool = False) -> Module:
-    """A model whose layers observe their inputs, to be run on data like those to come.
+    """The model with layers that observe their inputs; run it on representative data.
 
-    Linear maps and convolutions over one and two dimensions take part, and embeddings whose own
-    `qconfig` is `float_qparams_weight_only_qconfig`. A layer has the `qconfig` of the nearest
-    module around it that has one; None leaves it in floats.
+    It covers linear layers, convolutions over one and two dimensions, and embeddings whose own
+    `qconfig` is `float_qparams_weight_only_qconfig`. A layer uses its `qconfig`, or that of the
+    nearest enclosing module that has one; None keeps it in floats.
 
     Example:
         model.qconfig = get_default_qconfig()
@@ -69,10 +69,10 @@ def prepare(model: Module, inplace: bool = False) -> Module:
 
 
 def prepare_qat(model: Module, inplace: bool = False) -> Module:
-    """A model whose layers round their inputs and weights, to be trained like any other.
+    """The model with layers that round their inputs and weights; train it like any other.
 
-    The same layers take part as in `prepare`; embeddings need `default_embedding_qat_qconfig`.
-    The parameters stay the same objects with `inplace`.
+    It covers the same layers as `prepare`; embeddings need `default_embedding_qat_qconfig`.
+    With `inplace` the parameters stay the same objects.
 
     Example:
         model.qconfig = get_default_qat_qconfig()
@@ -96,10 +96,10 @@ def prepare_qat(model: Module, inplace: bool = False) -> Module:
 def convert(
     model: Module, mapping: Mapping[type, Any] | None = None, inplace: bool = False
 ) -> Module:
-    """The model with quantised layers in the place of those that observed or were trained.
+    """The model with its prepared or trained layers replaced by quantised ones.
 
-    `mapping` has classes with a `from_float` by the classes of the layers; the default knows those
-    of `prepare` and `prepare_qat`. `QuantStub` and `DeQuantStub` become `nn.Identity`.
+    `mapping` maps the class of a layer to a class with a `from_float`; the default covers the
+    layers of `prepare` and `prepare_qat`. `QuantStub` and `DeQuantStub` become `nn.Identity`.
     """
     model = model if inplace else copy.deepcopy(model)
     table = _STATIC if mapping is None else mapping
@@ -138,11 +138,11 @@ def quantize_dynamic(
     dtype: DType = int8,
     inplace: bool = False,
 ) -> Module:
-    """The model with layers that take the range of their inputs from the inputs at hand.
+    """The model with layers that compute the range of their inputs at each call.
 
-    `qconfig_spec` has types or names of layers (`nn.Linear`, `nn.Embedding`), as a set or with a
-    configuration each; the default is all linear maps. Weights are `dtype`, int8. Recurrent
-    layers stay in floats.
+    `qconfig_spec` names types or names of layers (`nn.Linear`, `nn.Embedding`), as a set or as a
+    dictionary to configurations; the default is all linear layers. Weights are `dtype`, int8.
+    Recurrent layers stay in floats.
 
     Example:
         quantize_dynamic(model, {nn.Linear})
@@ -167,7 +167,7 @@ def quantize_dynamic(
         if type(module) not in _DYNAMIC:
             raise ArgumentError(
                 f"quantize_dynamic: {type(module).__name__} has no quantised form",
-                fix="name linear maps and embeddings only",
+                fix="name linear layers and embeddings only",
             )
         is_table = isinstance(module, nn.Embedding)
         usual = float_qparams_weight_only_qconfig if is_table else default_dynamic_qconfig
@@ -188,7 +188,7 @@ def _observe(module: Any, arguments: tuple[Any, ...]) -> None:
 
 
 def _configured(model: Module) -> Iterator[tuple[Any, QConfig]]:
-    """The layers that take part, each with the configuration that holds for it."""
+    """The layers to quantise, each with its configuration."""
 
     def visit(module: Module, around: QConfig | None) -> Iterator[tuple[Any, QConfig]]:
         config = module.__dict__.get("qconfig", around)
@@ -217,7 +217,7 @@ def _some_take_part(model: Module, operator: str) -> Module:
 
 
 def _with(model: Module, changed: Mapping[Module, Module]) -> Module:
-    """The model with other modules in the place of some; it may be one of them itself."""
+    """The model with some modules replaced; the model itself may be one of them."""
     for module in list(model.modules()):
         if module in changed:
             continue

@@ -1,4 +1,4 @@
-"""Configurations: which observers the inputs and the weights of a layer get."""
+"""Configurations: which observers watch the inputs and the weights of a layer."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from metaop.errors import ArgumentError
 
 
 class QConfig(NamedTuple):
-    """What makes the observer of a layer's inputs, and that of its weight.
+    """The factories of the observers of a layer's inputs and of its weight.
 
-    Both are classes, or what their `with_args` returns; they are called without arguments.
+    Each is an observer class or the result of its `with_args`, and is called without arguments.
     """
 
     activation: Any
@@ -47,9 +47,9 @@ default_embedding_qat_qconfig = QConfig(PlaceholderObserver, default_embedding_f
 def get_default_qconfig(backend: str = "x86") -> QConfig:
     """The configuration for static quantisation.
 
-    `backend` is one of PyTorch's: "x86" and "fbgemm" halve the range of inputs, as PyTorch's
-    kernels need it, "onednn" and "qnnpack" do not; those of metaop never need it. "qnnpack" has
-    one range for a weight, the others one for each of its channels.
+    `backend` is one of PyTorch's. "x86" and "fbgemm" halve the range of inputs, which PyTorch's
+    kernels need and metaop's do not; "onednn" and "qnnpack" keep it. "qnnpack" quantises weights
+    per tensor, the others per channel.
     """
     _check(backend)
     halves = backend in ("x86", "fbgemm")
@@ -58,7 +58,7 @@ def get_default_qconfig(backend: str = "x86") -> QConfig:
 
 
 def get_default_qat_qconfig(backend: str = "x86") -> QConfig:
-    """The configuration for training with rounding; see `get_default_qconfig`."""
+    """The configuration for quantisation-aware training; see `get_default_qconfig`."""
     _check(backend)
     activation = default_fake_quant.with_args(reduce_range=backend in ("x86", "fbgemm"))
     if backend == "qnnpack":
@@ -76,6 +76,6 @@ def _check(backend: str) -> None:
 
 
 def is_for_training(config: QConfig) -> bool:
-    """Whether a configuration makes fake quantisation of weights."""
+    """Whether a configuration applies fake quantisation to weights."""
     made = config.weight
     return getattr(made, "made", made) is FakeQuantize

@@ -1,4 +1,4 @@
-"""How numbers are mapped to quantised values, and the parameters that follow from a range."""
+"""Quantisation schemes, and the scale and zero point that follow from a range."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from metaop.unified_graph.dtype import DType, float32, int32, uint8
 
 
 class QScheme(Enum):
-    """PyTorch's schemes: one range or one for each channel, centred on zero or not.
+    """PyTorch's schemes: per tensor or per channel, symmetric or affine.
 
-    With float parameters, zero points are floats, and zero need not be a quantised value.
+    With float parameters, zero points are floats, and zero need not be representable.
     """
 
     per_tensor_affine = "per_tensor_affine"
@@ -49,11 +49,10 @@ def parameters_of_range(
     eps: Tensor | float,
     is_customised: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Scale and zero point for numbers from `least` to `greatest`, as PyTorch's observers have
-    them.
+    """Scale and zero point for values from `least` to `greatest`, as PyTorch's observers choose.
 
-    `limits` are the smallest and the largest quantised value; a scale is at least `eps`. Ranges
-    that were never seen, of which the least is greater, have scale 1.
+    `limits` are the smallest and the largest quantised value; a scale is at least `eps`. An empty
+    range, whose least is above its greatest, gets scale 1.
     """
     low, high = limits
     is_seen = least <= greatest
@@ -80,7 +79,7 @@ def _at_least(scale: Tensor, eps: Tensor | float) -> Tensor:
 
 
 def dynamic_parameters(input: Tensor, limits: tuple[int, int]) -> tuple[Tensor, Tensor]:
-    """Scale and zero point by the range of the numbers at hand, one for all of them."""
+    """One scale and one zero point for a tensor, from the range of its values."""
     numbers = input.detach().to(float32)
     below, above = minimum(numbers.amin(), 0), maximum(numbers.amax(), 0)
     scale = (above - below) / float(limits[1] - limits[0])

@@ -1,4 +1,4 @@
-"""Marks in a model where PyTorch's quantised values begin and end."""
+"""Markers of where PyTorch's models enter and leave quantised tensors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from metaop.tensor.core import Tensor
 
 
 class QuantStub(Module):
-    """Returns its input: layers round their inputs themselves."""
+    """Returns its input, because layers round their inputs themselves."""
 
     def __init__(self, qconfig: QConfig | None = None) -> None:
         super().__init__()
@@ -20,4 +20,4 @@ class QuantStub(Module):
 
 
 class DeQuantStub(QuantStub):
-    """Returns its input: results of layers are floats."""
+    """Returns its input, because layers return floats."""

@@ -1,4 +1,4 @@
-"""Weights in 8 or 4 bits, multiplied by inputs in floats: what one token at a time waits for."""
+"""Weights in 8 or 4 bits with float inputs, for text generation, which is bound by reading them."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _GROUPS = (32, 64, 128)
 
 
 class WeightOnlyLinear(Module):
-    """`y = x @ weight.T + bias` with the weight in whole numbers of `bits`, 8 or 4.
+    """`y = x @ weight.T + bias` with the weight in integers of `bits` bits, 8 or 4.
 
-    Each `group` of neighbours along the inputs has a scale for each output, or all inputs have one
-    where it is None: `weight_scale` is (groups, out_features). `weight` is int8 (in_features,
-    out_features) with 8 bits, and with 4 uint8 (in_features / 2, out_features): the first half of a
-    group in the lower halves of its bytes, the second half in the upper ones, each 8 larger than
-    the number it stands for. Numbers are unpacked where they are multiplied.
+    Each `group` of consecutive inputs has a scale per output; None makes all inputs one group.
+    `weight_scale` is (groups, out_features). With 8 bits, `weight` is int8 (in_features,
+    out_features). With 4 bits it is uint8 (in_features / 2, out_features): the low nibbles hold the
+    first half of a group, the high nibbles the second half, both with an offset of 8. The kernel
+    unpacks integers where it multiplies them.
     """
 
     weight: Tensor
@@ -51,7 +51,7 @@ class WeightOnlyLinear(Module):
         size = group or in_features
         if in_features % size or (size % 2 and bits == 4):
             raise ArgumentError(
-                f"WeightOnlyLinear: {in_features} inputs are no whole groups of {size}",
+                f"WeightOnlyLinear: {in_features} inputs are not a multiple of {size}",
                 fix="choose another group, or leave the layer in floats",
             )
         rows, kind = (in_features, int8) if bits == 8 else (in_features // 2, uint8)
@@ -65,7 +65,7 @@ class WeightOnlyLinear(Module):
     def from_float(
         cls, layer: nn.Linear, bits: int = 4, group: int | None = 64
     ) -> WeightOnlyLinear:
-        """The layer with the weight of one in floats, rounded."""
+        """The layer with the rounded weight of a float layer."""
         weight, outputs = layer.weight.detach(), layer.out_features
         has_bias = layer.bias is not None
         made = cls(layer.in_features, outputs, has_bias, bits, group, weight.device)
@@ -98,13 +98,13 @@ def quantize_weights(
     inplace: bool = False,
     which: Callable[[str, nn.Linear], bool] | None = None,
 ) -> Module:
-    """The model with the weights of its linear maps in 8 or 4 bits, and all else in floats.
+    """The model with the weights of its linear layers in 8 or 4 bits, and all else in floats.
 
-    Each output has a scale, or with `group` (32, 64 or 128) each group of neighbours along the
-    inputs of each output. `which(name, layer)` tells which layers take part; all do by default. A
-    weight that is shared with another module, as that of an embedding, is copied.
+    Each output has a scale, or with `group` (32, 64 or 128) a scale for each group of consecutive
+    inputs. `which(name, layer)` selects layers; the default is all. A weight that another module
+    shares, such as an embedding, is copied.
 
-    Raises ArgumentError for a layer whose inputs are no whole groups.
+    Raises ArgumentError for a layer whose number of inputs is not a multiple of `group`.
 
     Example:
         small = quantize_weights(gpt, bits=4, group=64)
@@ -125,7 +125,7 @@ def quantize_weights(
 
 
 def _packed(numbers: Tensor, bits: int) -> Tensor:
-    """Whole numbers (groups, group, out) in bytes, one or two in each."""
+    """Integers (groups, group, out) packed into bytes, one or two per byte."""
     if bits == 8:
         return numbers.to(int8)
     low, high = (numbers + 8).to(uint8).chunk(2, 1)

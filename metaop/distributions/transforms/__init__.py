@@ -1,4 +1,4 @@
-"""Differentiable functions with inverses and Jacobians, which make distributions of others."""
+"""Differentiable functions with inverses and Jacobians, which transform distributions."""
 
 from metaop.distributions.transforms.elementwise import (
     AbsTransform,

@@ -24,7 +24,7 @@ class _Fixed(Transform):
 
 
 class _Rising(_Fixed):
-    """A bijective one of the real numbers that rises."""
+    """An increasing bijection of the real numbers."""
 
     domain = constraints.real
     bijective = True
@@ -32,7 +32,7 @@ class _Rising(_Fixed):
 
 
 class ExpTransform(_Rising):
-    """The exponential: real numbers become positive ones, of the same shape.
+    """The exponential, from real to positive numbers of the same shape.
 
     >>> metaop.distributions.ExpTransform().inv(metaop.tensor([1.0, 2.0]))
     tensor([0.0000, 0.6931])
@@ -57,7 +57,7 @@ def clipped_sigmoid(x: Tensor) -> Tensor:
 
 
 class SigmoidTransform(_Rising):
-    """The sigmoid: real numbers become numbers between 0 and 1, of the same shape.
+    """The sigmoid, from real numbers to numbers between 0 and 1, of the same shape.
 
     >>> metaop.distributions.SigmoidTransform()(metaop.tensor([0.0, 1.0]))
     tensor([0.5000, 0.7311])
@@ -78,7 +78,7 @@ class SigmoidTransform(_Rising):
 
 
 class SoftplusTransform(_Rising):
-    """The logarithm of 1 + exp(x): real numbers become positive ones, of the same shape.
+    """The logarithm of 1 + exp(x), from real to positive numbers of the same shape.
 
     >>> metaop.distributions.SoftplusTransform()(metaop.tensor([0.0, 1.0]))
     tensor([0.6931, 1.3133])
@@ -97,9 +97,9 @@ class SoftplusTransform(_Rising):
 
 
 class TanhTransform(_Rising):
-    """The hyperbolic tangent: real numbers become numbers between -1 and 1, of the same shape.
+    """The hyperbolic tangent, from real numbers to numbers between -1 and 1, of the same shape.
 
-    Its inverse is infinite at the ends; `cache_size=1` gives back the argument instead.
+    Its inverse is infinite at the ends; `cache_size=1` returns the original argument instead.
 
     >>> metaop.distributions.TanhTransform()(metaop.tensor([0.0, 1.0]))
     tensor([0.0000, 0.7616])
@@ -119,7 +119,7 @@ class TanhTransform(_Rising):
 
 
 class AbsTransform(_Fixed):
-    """The absolute value, whose inverse gives the positive number; shapes stay.
+    """The absolute value, whose inverse returns the positive number; the shape stays the same.
 
     >>> metaop.distributions.AbsTransform()(metaop.tensor([-1.0, 2.0]))
     tensor([1., 2.])
@@ -243,7 +243,7 @@ class AffineTransform(Transform):
 
 
 class CumulativeDistributionTransform(Transform):
-    """The cumulative probability of a distribution: samples of it become uniform.
+    """The cumulative distribution function of a distribution, which makes its samples uniform.
 
     Shapes broadcast with the batch of the distribution.
 

@@ -1,4 +1,4 @@
-"""Transforms of parts along a dimension, each by a transform of its own."""
+"""Separate transforms of the parts of a value along a dimension."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from metaop.tensor.functions.joining import cat, stack
 
 
 class _Joined(Transform):
-    """Applies each transform to its part; subclasses say how values are divided and joined."""
+    """Applies each transform to its part; subclasses split values and join the results."""
 
     def __init__(self, tseq: Sequence[Transform], dim: int = 0, cache_size: int = 0) -> None:
         if not all(isinstance(one, Transform) for one in tseq):
@@ -107,7 +107,7 @@ class CatTransform(_Joined):
         dim = (self.dim - x.ndim if self.dim >= 0 else self.dim) + self.event_dim
         if dim < 0:
             return cat(terms, dim)
-        # The parts lie within one event.
+        # The parts are within one event.
         total = terms[0]
         for term in terms[1:]:
             total = total + term
@@ -123,7 +123,7 @@ class CatTransform(_Joined):
 
 
 class StackTransform(_Joined):
-    """Applies one transform to each place along a dimension.
+    """Applies one transform to each index along a dimension.
 
     >>> identity = metaop.distributions.identity_transform
     >>> parts = [metaop.distributions.ExpTransform(), identity]

@@ -1,4 +1,4 @@
-"""The base of transforms: inverses, caches, chains, and dimensions that count as one event."""
+"""The base of transforms, their inverses and caches, chains, and larger events."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from metaop.tensor.size import Size
 class Transform:
     """A function from one set to another, with a pseudoinverse and a Jacobian.
 
-    A subclass gives the sets `domain` and `codomain`, `_call`, `_inverse` and, where it is
-    `bijective`, `log_abs_det_jacobian`. `sign` tells whether an elementwise one rises (1) or falls
-    (-1). With `cache_size=1` the inverse of the last result is its argument itself. Shapes stay
-    as they are unless `forward_shape` says otherwise.
+    A subclass defines the sets `domain` and `codomain`, `_call`, `_inverse` and, if it is
+    `bijective`, `log_abs_det_jacobian`. An elementwise one has the `sign` 1 if it increases, -1 if
+    it decreases. With `cache_size=1` the inverse of the last result is its argument itself. Shapes
+    stay the same unless `forward_shape` says otherwise.
 
     >>> class Double(metaop.distributions.Transform):
     ...     def _call(self, x):
@@ -43,7 +43,7 @@ class Transform:
         self._cached: tuple[Any, Any] = (None, None)
 
     def __getstate__(self) -> dict[str, Any]:
-        # The inverse refers back; it is made anew when it is asked for.
+        # The inverse refers back to this object; `inv` makes it again.
         return {**vars(self), "_inv": None, "_cached": (None, None)}
 
     @property
@@ -65,7 +65,7 @@ class Transform:
 
     @property
     def sign(self) -> Any:
-        """1 where a transform of one variable rises, -1 where it falls."""
+        """1 if a transform of one variable increases, -1 if it decreases."""
         raise NotImplementedError
 
     def with_cache(self, cache_size: int = 1) -> Transform:
@@ -121,7 +121,7 @@ class Transform:
 
 
 class _InverseTransform(Transform):
-    """The inverse of one transform, which does the work and keeps the cache."""
+    """The inverse of a transform, to which it delegates; the transform keeps the cache."""
 
     _inv: Transform
 
@@ -171,15 +171,15 @@ class _InverseTransform(Transform):
 
 
 def _widened(constraint: Any, event_dim: int) -> Any:
-    """A set with more dimensions to an event."""
+    """A set with more dimensions per event."""
     missing = event_dim - constraint.event_dim
     return constraints.independent(constraint, missing) if missing > 0 else constraint
 
 
 class ComposeTransform(Transform):
-    """A chain of transforms, the first of which is applied first; the parts keep the caches.
+    """A composition of transforms, the first applied first; the parts keep the caches.
 
-    Its event has as many dimensions as the largest event among the parts asks for.
+    Its event has as many dimensions as the parts together require.
 
     >>> half = metaop.distributions.AffineTransform(0.0, 0.5)
     >>> chain = metaop.distributions.ComposeTransform([half, metaop.distributions.ExpTransform()])
@@ -276,9 +276,9 @@ identity_transform = ComposeTransform([])
 
 
 class IndependentTransform(Transform):
-    """A transform for which more of the last dimensions make one event.
+    """A transform with more of the last dimensions reinterpreted as part of the event.
 
-    Its Jacobian is summed over them.
+    The logarithm of its Jacobian is summed over these dimensions.
 
     >>> wide = metaop.distributions.IndependentTransform(metaop.distributions.ExpTransform(), 1)
     >>> x = metaop.tensor([1.0, 2.0])

@@ -83,7 +83,7 @@ class _Vectors(_Fixed):
 
     domain = constraints.real_vector
 
-    # How many elements longer results are than arguments.
+    # By how many elements a result is longer than its argument.
     _longer = 0
 
     def forward_shape(self, shape: Size) -> Size:
@@ -96,7 +96,7 @@ class _Vectors(_Fixed):
 
 
 class SoftmaxTransform(_Vectors):
-    """Exponentials divided by their sum along the last dimension: vectors become probabilities.
+    """The softmax along the last dimension, from vectors to probabilities.
 
     It is not bijective: its inverse is the logarithm.
 
@@ -114,12 +114,12 @@ class SoftmaxTransform(_Vectors):
 
 
 def _shifts(x: Tensor, count: int) -> Tensor:
-    """The logarithms of count, count - 1 … 1, which make equal pieces of a vector of zeros."""
+    """The logarithms of count, count - 1 … 1, with which a vector of zeros gives equal parts."""
     return arange(count, 0, -1, dtype=x.dtype, device=x.device).log()
 
 
 class StickBreakingTransform(_Vectors):
-    """Vectors (…, K - 1) as probabilities (…, K): each breaks its share off what is left.
+    """Vectors (…, K - 1) to probabilities (…, K): each element breaks its share off the rest.
 
     >>> metaop.distributions.StickBreakingTransform()(metaop.zeros(3))
     tensor([0.2500, 0.2500, 0.2500, 0.2500])
@@ -147,10 +147,10 @@ class StickBreakingTransform(_Vectors):
 
 
 class CorrCholeskyTransform(_Vectors):
-    """Vectors (…, D (D - 1) / 2) as Cholesky factors (…, D, D) of correlation matrices.
+    """Vectors (…, D (D - 1) / 2) to Cholesky factors (…, D, D) of correlation matrices.
 
-    Every row has length 1: each element takes its share, with its sign, of what is left of it. The
-    Jacobian is that of the elements below the diagonal.
+    Every row has length 1: each element takes its share, with a sign, of the rest. The Jacobian is
+    that of the elements below the diagonal.
 
     >>> metaop.distributions.CorrCholeskyTransform()(metaop.tensor([0.0]))
     tensor([[1., 0.],
@@ -196,7 +196,7 @@ class CorrCholeskyTransform(_Vectors):
 
 
 class LowerCholeskyTransform(_Fixed):
-    """Matrices (…, D, D) as lower-triangular ones with a positive diagonal, its exponential.
+    """Matrices (…, D, D) to lower-triangular ones whose diagonal is the exponential of theirs.
 
     >>> metaop.distributions.LowerCholeskyTransform()(metaop.zeros(2, 2))
     tensor([[1., 0.],
@@ -214,7 +214,7 @@ class LowerCholeskyTransform(_Fixed):
 
 
 class PositiveDefiniteTransform(_Fixed):
-    """Matrices (…, D, D) as positive-definite ones, by `LowerCholeskyTransform` as their factors.
+    """Matrices (…, D, D) to positive-definite ones, whose factors `LowerCholeskyTransform` makes.
 
     >>> metaop.distributions.PositiveDefiniteTransform()(metaop.zeros(2, 2))
     tensor([[1., 0.],

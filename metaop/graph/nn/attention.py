@@ -13,7 +13,7 @@ from metaop.graph.nn.sides import (
     Sizes,
     both_sides,
     both_sizes,
-    refuse_lonely_nodes,
+    refuse_isolated_nodes,
 )
 from metaop.graph.ops import edge_softmax
 from metaop.tensor.core import Tensor
@@ -21,7 +21,7 @@ from metaop.tensor.functions.creation import empty
 
 
 class GATConv(nn.Module):
-    """Neighbours weighted by attention, in several heads (Veličković and others, 2017).
+    """Multi-head attention over neighbours (Veličković and others, 2017).
 
     Features (nodes, in_feats) to (nodes, num_heads, out_feats).
 
@@ -85,7 +85,7 @@ class GATConv(nn.Module):
         get_attention: bool = False,
     ) -> Any:
         if not self._allow_zero_in_degree:
-            refuse_lonely_nodes("GATConv", graph)
+            refuse_isolated_nodes("GATConv", graph)
         source, own, before = self._projected(graph, feat)
         with graph.local_scope():
             graph.srcdata["ft"] = source
@@ -108,7 +108,7 @@ class GATConv(nn.Module):
         return (found, attention) if get_attention else found
 
     def _projected(self, graph: Graph, feat: Features) -> tuple[Tensor, Tensor, Tensor]:
-        """Sources and destinations in heads, and the destinations before."""
+        """Projections of sources and destinations to heads, and the destinations themselves."""
         shape = (-1, self._num_heads, self._out_feats)
         if isinstance(feat, tuple):
             first, second = map(self.feat_drop, feat)

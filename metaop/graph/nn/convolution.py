@@ -7,13 +7,13 @@ from metaop.errors import ArgumentError
 from metaop.graph import function as fn
 from metaop.graph.built_in import Message
 from metaop.graph.core import Graph
-from metaop.graph.nn.sides import Activation, Features, both_sides, refuse_lonely_nodes
+from metaop.graph.nn.sides import Activation, Features, both_sides, refuse_isolated_nodes
 from metaop.tensor.core import Tensor
 from metaop.tensor.functions.creation import empty
 
 
 class GraphConv(nn.Module):
-    """The neighbours' features summed with norms, times a weight (Kipf and Welling, 2016).
+    """Graph convolution: the normalised sum over neighbours, times a weight (Kipf, Welling, 2016).
 
     `norm` is "both" (by the roots of both degrees), "right" (mean), "left" (by the out-degree of
     the source) or "none". Features (nodes, in_feats) get the shape (nodes, out_feats).
@@ -60,14 +60,14 @@ class GraphConv(nn.Module):
         edge_weight: Tensor | None = None,
     ) -> Tensor:
         if not self._allow_zero_in_degree:
-            refuse_lonely_nodes("GraphConv", graph)
+            refuse_isolated_nodes("GraphConv", graph)
         if weight is not None and self.weight is not None:
             raise ArgumentError("GraphConv: a weight is given, but the layer has one of its own")
         weight = self.weight if weight is None else weight
         source, _ = both_sides(graph, feat)
         if self._norm in ("left", "both"):
             source = source * self._norm_of(graph.out_degrees(), source)
-        # The product is made where the features are fewer.
+        # Multiply before or after the sum, whichever leaves fewer features to sum.
         early = weight is not None and self._in_feats > self._out_feats
         if early:
             source = source @ weight

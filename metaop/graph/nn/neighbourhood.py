@@ -14,14 +14,14 @@ from metaop.graph.nn.sides import (
     Sizes,
     both_sides,
     both_sizes,
-    refuse_lonely_nodes,
+    refuse_isolated_nodes,
 )
 from metaop.tensor.core import Tensor
 from metaop.tensor.functions.creation import tensor, zeros
 
 
 class SAGEConv(nn.Module):
-    """The node's features and the aggregated ones of its neighbours, a linear map of each.
+    """A linear map of a node's features plus one of the aggregated features of its neighbours.
 
     Features (nodes, in_feats) get the shape (nodes, out_feats). After Hamilton, Ying, Leskovec,
     2017. `aggregator_type` is "mean", "gcn", "pool" or "lstm".
@@ -73,7 +73,8 @@ class SAGEConv(nn.Module):
 
     def forward(self, graph: Graph, feat: Features, edge_weight: Tensor | None = None) -> Tensor:
         source, own = map(self.feat_drop, both_sides(graph, feat))
-        # The product is made where the features are fewer; a maximum does not commute with it.
+        # Multiply before or after aggregating, whichever leaves fewer features to aggregate; a
+        # maximum does not commute with the product.
         early = self._aggre_type in ("mean", "gcn") and self._source_size > self._out_feats
         neighbours = self._aggregated(graph, source, own, edge_weight, early)
         if self._aggre_type == "gcn":
@@ -111,7 +112,7 @@ class SAGEConv(nn.Module):
         return found if early else self.fc_neigh(found)
 
     def _last_state(self, nodes: NodeBatch) -> dict[str, Tensor]:
-        """The neighbours in the order of their edges read by an LSTM."""
+        """The last state of an LSTM that reads the neighbours in the order of their edges."""
         _, (state, _) = self.lstm(nodes.mailbox["m"])
         return {"n": state[0]}
 
@@ -119,7 +120,8 @@ class SAGEConv(nn.Module):
 class GINConv(nn.Module):
     """`apply_func((1 + eps) * own + aggregated neighbours)` (Xu and others, 2018).
 
-    The shape of the features stays up to `apply_func`; `aggregator_type` is "sum", "mean" or "max".
+    Only `apply_func` changes the shape of the features; `aggregator_type` is "sum", "mean" or
+    "max".
 
     >>> g = metaop.graph.graph(([0, 1, 2], [1, 2, 0]))
     >>> metaop.graph.nn.GINConv()(g, metaop.eye(3))
@@ -166,8 +168,8 @@ class GINConv(nn.Module):
 class EdgeConv(nn.Module):
     """The maximum over neighbours of `theta(neighbour - own) + phi(own)`.
 
-    Features (nodes, in_feat) to (nodes, out_feat), and so the shapes of both linear maps. After
-    Wang and others, "Dynamic graph CNN for learning on point clouds", 2018.
+    Features (nodes, in_feat) get the shape (nodes, out_feat). After Wang and others, "Dynamic graph
+    CNN for learning on point clouds", 2018.
 
     >>> g = metaop.graph.graph(([0, 1, 2], [1, 2, 0]))
     >>> metaop.graph.nn.EdgeConv(4, 5)(g, metaop.ones(3, 4)).shape
@@ -189,10 +191,10 @@ class EdgeConv(nn.Module):
 
     def forward(self, g: Graph, feat: Features) -> Tensor:
         if not self._allow_zero_in_degree:
-            refuse_lonely_nodes("EdgeConv", g)
+            refuse_isolated_nodes("EdgeConv", g)
         source, own = both_sides(g, feat)
         with g.local_scope():
-            # theta is affine: it is applied to nodes, which are fewer than edges.
+            # theta is affine, so it can be applied to nodes, which are fewer than edges.
             g.srcdata["x"] = self.theta(source)
             g.dstdata["y"] = self.phi(own) - own @ self.theta.weight.t()
             message: Message = fn.u_add_v("x", "y", "e")

@@ -1,4 +1,4 @@
-"""Convolution over edges of several relations."""
+"""Convolution over edges of several relations (edge types)."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from metaop.tensor.functions.creation import empty, from_numpy
 
 
 class TypedLinear(nn.Module):
-    """A linear map of its own for rows of each type, possibly of few parameters.
+    """One linear map per type of row, optionally with shared or block-diagonal matrices.
 
-    `regularizer` "basis" mixes `num_bases` matrices; "bdd" uses `num_bases` blocks on the diagonal.
-    Rows (rows, in_size) and types (rows,) get the shape (rows, out_size).
+    `regularizer` "basis" makes each matrix a combination of `num_bases` shared ones; "bdd" makes it
+    block-diagonal with `num_bases` blocks. Rows (rows, in_size) and types (rows,) get the shape
+    (rows, out_size).
 
     >>> metaop.graph.nn.TypedLinear(4, 5, 2)(metaop.ones(3, 4), metaop.tensor([0, 1, 1])).shape
     metaop.Size([3, 5])
@@ -50,7 +51,7 @@ class TypedLinear(nn.Module):
         else:
             if in_size % self.num_bases or out_size % self.num_bases:
                 raise ArgumentError(
-                    f"TypedLinear: sizes {in_size} and {out_size} are no multiples of "
+                    f"TypedLinear: sizes {in_size} and {out_size} are not multiples of "
                     f"num_bases = {self.num_bases}"
                 )
             self.block = in_size // self.num_bases, out_size // self.num_bases
@@ -76,7 +77,7 @@ class TypedLinear(nn.Module):
         types = x_type.numpy()
         matrices = self.matrices()
         found = x.new_zeros((len(x), self.out_size))
-        # One product for the rows of each type: a matrix for each row would fill the memory.
+        # One product per type: gathering a matrix per row would need too much memory.
         for kind in np.unique(types).tolist():
             rows = from_numpy(np.flatnonzero(types == kind)).to(device=x.device)
             found = found.index_copy(
@@ -92,7 +93,7 @@ class TypedLinear(nn.Module):
 
 
 class RelGraphConv(nn.Module):
-    """The sum of the neighbours' features, mapped by relation (Schlichtkrull and others, 2017).
+    """The sum over neighbours of features mapped by relation (Schlichtkrull and others, 2017).
 
     `etypes` (edges,) are relations; `norm` (edges, 1) weighs messages. Features (nodes, in_feat)
     get the shape (nodes, out_feat).

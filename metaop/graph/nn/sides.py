@@ -1,4 +1,4 @@
-"""What the layers share: features of both ends of the edges, and the check for lonely nodes."""
+"""What the layers share: features of both ends of the edges, and the check for isolated nodes."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def both_sizes(sizes: Sizes) -> tuple[int, int]:
     return sizes if isinstance(sizes, tuple) else (sizes, sizes)
 
 
-def refuse_lonely_nodes(layer: str, graph: Graph) -> None:
-    """Raises when a node has no incoming edge, so that its output would be 0 unnoticed."""
+def refuse_isolated_nodes(layer: str, graph: Graph) -> None:
+    """Raises if a node has no incoming edge, because its output would silently be 0."""
     if (graph.structure.in_degrees == 0).any():
         raise ArgumentError(
-            f"{layer}: there are nodes without incoming edges, their output would be 0",
+            f"{layer}: there are nodes without incoming edges, whose output would be 0",
             fix="add self-loops with metaop.graph.add_self_loop(g), or pass "
             "allow_zero_in_degree=True",
         )

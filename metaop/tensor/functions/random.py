@@ -47,7 +47,7 @@ def _draw(
 
 
 def _of_part(deviation: Call | None, dtype: DType, device: Device) -> Call:
-    """The deviation of both parts of complex numbers, whose variances add up."""
+    """The standard deviation of the real and the imaginary part, whose variances add up."""
     half = _number(math.sqrt(0.5), device, dtype.part)
     return half if deviation is None else (wrap(deviation) * wrap(half)).call
 
@@ -70,7 +70,7 @@ def rand(
 ) -> Tensor:
     """Uniform numbers in [0, 1) in a tensor of the given shape: `rand(2, 3)` or `rand((2, 3))`.
 
-    The seed and the place in the tensor determine each number, on every device.
+    The seed and the position in the tensor determine each number, on every device.
 
     >>> x = metaop.rand(1000)
     >>> bool((x >= 0).all() and (x < 1).all())
@@ -95,7 +95,7 @@ def randn(
 ) -> Tensor:
     """Normal numbers of mean 0 and variance 1 in a tensor of the given shape.
 
-    The seed and the place in the tensor determine each number, on every device.
+    The seed and the position in the tensor determine each number, on every device.
 
     >>> x = metaop.randn(100, 100)
     >>> abs(x.mean().item()) < 0.1, abs(x.std().item() - 1) < 0.1
@@ -109,7 +109,7 @@ def randn(
 @public()
 @placeable
 def rand_like(input: Tensor, **options: Any) -> Tensor:
-    """Uniform numbers in [0, 1) of the shape, dtype and device of `input`.
+    """Uniform numbers in [0, 1) with the shape, dtype and device of `input`.
 
     >>> metaop.rand_like(metaop.zeros(2, 3)).shape
     metaop.Size([2, 3])
@@ -120,7 +120,7 @@ def rand_like(input: Tensor, **options: Any) -> Tensor:
 @public()
 @placeable
 def randn_like(input: Tensor, **options: Any) -> Tensor:
-    """Normal numbers of mean 0 and variance 1 of the shape, dtype and device of `input`.
+    """Normal numbers of mean 0 and variance 1 with the shape, dtype and device of `input`.
 
     >>> metaop.randn_like(metaop.zeros(2, 3)).shape
     metaop.Size([2, 3])
@@ -131,7 +131,7 @@ def randn_like(input: Tensor, **options: Any) -> Tensor:
 @public()
 @placeable
 def randint_like(input: Tensor, low: int, high: int | None = None, **options: Any) -> Tensor:
-    """Whole numbers from `low` up to but without `high` of the shape, dtype and device of `input`.
+    """Random integers in [low, high) with the shape, dtype and device of `input`.
 
     With one limit, they start at 0.
 
@@ -159,9 +159,9 @@ def randint(
     device: DeviceLike = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """Whole numbers from `low` up to but without `high`: `randint(high, size)` starts at 0.
+    """Random integers in [low, high); `randint(high, size)` starts at 0.
 
-    `size` is the shape; the type is int64 unless `dtype` is given.
+    `size` is the shape; the default `dtype` is int64.
 
     >>> metaop.randint(5, 6, (2, 2))
     tensor([[5, 5],
@@ -201,7 +201,7 @@ def randperm(
     requires_grad: bool = False,
     pin_memory: bool = False,
 ) -> Tensor:
-    """The numbers 0 … n - 1 in random order: a tensor of length `n`.
+    """A random permutation of 0 … n - 1: a tensor of length `n`.
 
     >>> metaop.randperm(5).sort().values
     tensor([0, 1, 2, 3, 4])
@@ -226,9 +226,9 @@ def normal(
     layout: Any = None,
     pin_memory: bool = False,
 ) -> Tensor:
-    """Normal numbers with means and standard deviations from numbers or tensors.
+    """Normally distributed numbers; `mean` and `std` are numbers or tensors.
 
-    Tensors broadcast to the shape of the result; for two numbers, `size` is the shape.
+    Tensors broadcast to the shape of the result; with two numbers, `size` is the shape.
 
     >>> metaop.normal(metaop.tensor([1.0, 2.0]), 0.0)
     tensor([1., 2.])
@@ -248,7 +248,7 @@ def normal(
 
 
 def _check_deviation(name: str, std: Any) -> None:
-    """Refuses negative numbers; looking at those of a tensor would compute it."""
+    """Refuses a negative deviation; does not check a tensor, because that would compute it."""
     if not isinstance(std, Tensor) and std < 0:
         raise ArgumentError(f"{name} expects std >= 0.0, but found std {std}", fix="negate it")
 
@@ -257,9 +257,9 @@ def _check_deviation(name: str, std: Any) -> None:
 def bernoulli(
     input: Tensor, p: float | None = None, *, generator: Generator | None = None
 ) -> Tensor:
-    """Ones with the probabilities in `input`, else zeros; its shape and type.
+    """Ones with the probabilities in `input`, else zeros, with its shape and dtype.
 
-    `p` stands for the probabilities of all elements.
+    `p` replaces the probabilities of all elements.
 
     >>> metaop.bernoulli(metaop.tensor([0.0, 1.0]))
     tensor([0., 1.])
@@ -277,10 +277,10 @@ def multinomial(
     *,
     generator: Generator | None = None,
 ) -> Tensor:
-    """Indices drawn in proportion to the weights in each row, int64 (…, num_samples).
+    """Indices drawn with the weights of each row as probabilities, int64 (…, num_samples).
 
-    The program that draws them raises ArgumentError for weights that are negative or not finite,
-    ShapeError for rows with fewer of them than are to be drawn without replacement.
+    The program raises, when it runs, ArgumentError for weights that are negative or not finite, and
+    ShapeError for rows with fewer positive weights than samples without replacement.
 
     >>> metaop.multinomial(metaop.tensor([0.0, 3.0, 1.0]), 2).sort().values
     tensor([1, 2])
@@ -304,7 +304,7 @@ def multinomial(
 
 @public()
 def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
-    """Poisson numbers with the rates in `input`, of its shape and type.
+    """Poisson samples with the rates in `input`, with its shape and dtype.
 
     >>> metaop.poisson(metaop.full((10000,), 4.0)).mean().round()
     tensor(4.)
@@ -329,7 +329,7 @@ def uniform_(
     if low > high:
         raise ArgumentError(
             f"uniform_ expects to return a [from, to) range, but found from={low} > to={high}",
-            fix="exchange them",
+            fix="swap them",
         )
     return _write(input, "uniform_", _redrawn(input, operators.uniform, (low, high), generator))
 
@@ -338,7 +338,7 @@ def uniform_(
 def normal_(
     input: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None
 ) -> Tensor:
-    """Fills the tensor with normal numbers."""
+    """Fills the tensor with normally distributed numbers."""
     _check_deviation("normal_", std)
     return _write(input, "normal_", _redrawn(input, operators.normal, (mean, std), generator))
 
@@ -347,7 +347,7 @@ def normal_(
 def log_normal_(
     input: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None
 ) -> Tensor:
-    """Fills the tensor with exponentials of normal numbers."""
+    """Fills the tensor with log-normally distributed numbers."""
     drawn = _redrawn(input, operators.normal, (mean, std), generator)
     return _write(input, "log_normal_", drawn.exp())
 
@@ -396,7 +396,7 @@ def random_(
     generator: Generator | None = None,
     to: int | None = None,
 ) -> Tensor:
-    """Fills the tensor with whole numbers: `random_()`, `random_(high)`, `random_(low, high)`."""
+    """Fills the tensor with integers: `random_()`, `random_(high)`, `random_(low, high)`."""
     kind = input.call.type
     high = to if high is None else high
     if high is None and low:

@@ -1,10 +1,10 @@
-"""Layouts and memory formats: names that programs pass. A Tensor is always strided."""
+"""Layouts and memory formats, which programs pass by name. A Tensor is always strided."""
 
 from __future__ import annotations
 
 
 class layout:
-    """How elements are kept: strided, in all dimensions alike, or sparse_coo or sparse_csr.
+    """How elements are stored: strided, sparse_coo or sparse_csr.
 
     >>> metaop.ones(1).layout
     metaop.strided
@@ -18,7 +18,7 @@ class layout:
 
 
 class memory_format:
-    """In which order the dimensions lie in memory: a hint that the compiler does not need.
+    """The order of the dimensions in memory: a hint that the compiler does not need.
 
     >>> metaop.channels_last
     metaop.channels_last

@@ -1,4 +1,4 @@
-"""Making sparse tensors: of indices and values, and of dense tensors."""
+"""Making sparse tensors, from indices and values or from dense tensors."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from metaop.tensor.surface import method, public
 from metaop.unified_graph.dtype import DType
 
 
-def _places(indices: Any, what: str) -> np.ndarray:
-    """Indices as an int64 array of the host."""
+def _host_indices(indices: Any, what: str) -> np.ndarray:
+    """Indices as an int64 array on the host."""
     array = indices.numpy(force=True) if isinstance(indices, Tensor) else np.asarray(indices)
     if array.dtype.kind not in "iu" and array.size:
         raise ArgumentTypeError(f"{what}: indices should be integers, got {array.dtype}")
@@ -32,13 +32,13 @@ def _places(indices: Any, what: str) -> np.ndarray:
 
 @method()
 def sparse_dim(input: Tensor) -> int:
-    """The number of dimensions of which only some indices are kept: none."""
+    """The number of sparse dimensions, which is 0 for a dense tensor."""
     return 0
 
 
 @method()
 def dense_dim(input: Tensor) -> int:
-    """The number of dimensions all of whose indices are kept: all."""
+    """The number of dense dimensions, which is all for a dense tensor."""
     return input.ndim
 
 
@@ -51,19 +51,19 @@ def _refuse_dense(name: str) -> None:
 
 @method()
 def coalesce(input: Tensor) -> Any:
-    """Raises ArgumentError: only sparse tensors may keep a place twice."""
+    """Raises ArgumentError: only sparse tensors can have an index twice."""
     return _refuse_dense("coalesce")
 
 
 @method()
 def is_coalesced(input: Tensor) -> Any:
-    """Raises ArgumentError: only sparse tensors may keep a place twice."""
+    """Raises ArgumentError: only sparse tensors can have an index twice."""
     return _refuse_dense("is_coalesced")
 
 
 @method()
 def sparse_mask(input: Tensor, mask: SparseTensor) -> SparseTensor:
-    """The elements where the sparse tensor `mask` has some, as a sparse tensor.
+    """The elements at the indices of the sparse tensor `mask`, as a sparse tensor.
 
     Raises ShapeError unless the shapes are equal.
     """
@@ -91,28 +91,28 @@ def sparse_coo_tensor(
 ) -> SparseTensor:
     """A tensor of `size` with `values` (count, …) at `indices` (dimensions, count).
 
-    Without `size` it is as large as the indices need. Values of the same place add up.
+    Without `size` it is as large as the indices need. Values with equal indices are summed.
 
     >>> x = metaop.sparse_coo_tensor([[0, 1, 1], [1, 0, 0]], [1.0, 2.0, 3.0], (2, 2))
     >>> x.to_dense()
     tensor([[0., 1.],
             [5., 0.]])
     """
-    if values is None:  # only a size: nothing is kept
+    if values is None:  # `indices` is the size of an empty tensor
         shape = tuple(indices)
         held = zeros(0, dtype=dtype, device=device)
         return SparseTensor(np.zeros((len(shape), 0), np.int64), held, shape, sparse_coo, True)
-    places = _places(indices, "sparse_coo_tensor")
+    coordinates = _host_indices(indices, "sparse_coo_tensor")
     held = _values_of(values, dtype, device, requires_grad)
-    if places.ndim != 2 or places.shape[1] != held.shape[0]:
+    if coordinates.ndim != 2 or coordinates.shape[1] != held.shape[0]:
         raise ShapeError(
-            f"sparse_coo_tensor: indices {list(places.shape)} and values {list(held.shape)}",
+            f"sparse_coo_tensor: indices {list(coordinates.shape)} and values {list(held.shape)}",
             fix="pass indices (dimensions, count) and values (count, …)",
         )
     if size is None:
-        size = (*(places.max(1, initial=-1) + 1).tolist(), *held.shape[1:])
-    _check_places(places, held, tuple(size))
-    return SparseTensor(places, held, size, sparse_coo, bool(is_coalesced))
+        size = (*(coordinates.max(1, initial=-1) + 1).tolist(), *held.shape[1:])
+    _check_indices(coordinates, held, tuple(size))
+    return SparseTensor(coordinates, held, size, sparse_coo, bool(is_coalesced))
 
 
 def _values_of(values: Any, dtype: DType | None, device: Any, requires_grad: bool) -> Tensor:
@@ -120,15 +120,18 @@ def _values_of(values: Any, dtype: DType | None, device: Any, requires_grad: boo
     return held.detach().requires_grad_() if requires_grad else held
 
 
-def _check_places(places: np.ndarray, values: Tensor, size: tuple[int, ...]) -> None:
-    if len(size) != len(places) + values.ndim - 1 or size[len(places) :] != values.shape[1:]:
+def _check_indices(coordinates: np.ndarray, values: Tensor, size: tuple[int, ...]) -> None:
+    if (
+        len(size) != len(coordinates) + values.ndim - 1
+        or size[len(coordinates) :] != values.shape[1:]
+    ):
         raise ShapeError(
-            f"a sparse tensor of size {list(size)} does not fit {len(places)} rows of indices and "
-            f"values {list(values.shape)}"
+            f"a sparse tensor of size {list(size)} does not match {len(coordinates)} rows of "
+            f"indices and values {list(values.shape)}"
         )
-    extents = np.array(size[: len(places)])[:, None]
-    if ((places < 0) | (places >= extents)).any():
-        raise DimensionError(f"an index lies outside the size {list(size)}")
+    extents = np.array(size[: len(coordinates)])[:, None]
+    if ((coordinates < 0) | (coordinates >= extents)).any():
+        raise DimensionError(f"an index is out of range for size {list(size)}")
 
 
 @public()
@@ -143,16 +146,16 @@ def sparse_csr_tensor(
     requires_grad: bool = False,
     check_invariants: bool | None = None,
 ) -> SparseTensor:
-    """A matrix by rows: row `i` has the values from `crow_indices[i]` to `crow_indices[i + 1]`.
+    """A CSR matrix: row `i` has the values from `crow_indices[i]` to `crow_indices[i + 1]`.
 
-    `size` is (N, M); `col_indices` says in which columns the values stand.
+    `size` is (N, M); `col_indices` are the columns of the values.
 
     >>> metaop.sparse_csr_tensor([0, 1, 3], [1, 0, 1], [1.0, 2.0, 3.0], (2, 2)).to_dense()
     tensor([[0., 1.],
             [2., 3.]])
     """
-    starts = _places(crow_indices, "sparse_csr_tensor")
-    columns = _places(col_indices, "sparse_csr_tensor")
+    starts = _host_indices(crow_indices, "sparse_csr_tensor")
+    columns = _host_indices(col_indices, "sparse_csr_tensor")
     held = _values_of(values, dtype, device, requires_grad)
     counts = np.diff(starts)
     fits = starts.ndim == columns.ndim == 1 and len(columns) == held.shape[0]
@@ -160,38 +163,38 @@ def sparse_csr_tensor(
         raise ShapeError(
             f"sparse_csr_tensor: crow_indices {starts.tolist()} do not count {len(columns)} "
             f"columns and {held.shape[0]} values",
-            fix="they rise from 0 to the number of values, one more than there are rows",
+            fix="pass rows + 1 offsets that rise from 0 to the number of values",
         )
-    places = np.stack([np.repeat(np.arange(len(counts)), counts), columns])
+    coordinates = np.stack([np.repeat(np.arange(len(counts)), counts), columns])
     if size is None:
         size = (len(counts), int(columns.max(initial=-1)) + 1)
-    _check_places(places, held, tuple(size))
-    return SparseTensor(places, held, size, sparse_csr, True)
+    _check_indices(coordinates, held, tuple(size))
+    return SparseTensor(coordinates, held, size, sparse_csr, True)
 
 
 @method()
 def to_sparse(input: Tensor, sparseDims: Any = None, *, layout: layout | None = None) -> Any:
-    """The elements that are not zero; `sparseDims` of the dimensions are sparse, all by default."""
+    """The tensor without its zeros; the first `sparseDims` dimensions are sparse, or else all."""
     count = input.ndim if sparseDims is None else sparseDims
     if layout is sparse_csr:
         return to_sparse_csr(input)
     array = input.numpy(force=True)
     kept = (array != 0).any(tuple(range(count, input.ndim)))
-    places = np.stack(np.nonzero(kept)).astype(np.int64)
-    found = SparseTensor(places, input, input.shape, sparse_coo, True)
-    found._held = input[tuple(found._index(place) for place in places)]
+    coordinates = np.stack(np.nonzero(kept)).astype(np.int64)
+    found = SparseTensor(coordinates, input, input.shape, sparse_coo, True)
+    found._held = input[tuple(found._index(one) for one in coordinates)]
     return found
 
 
 @method()
 def to_sparse_coo(input: Tensor) -> SparseTensor:
-    """The elements that are not zero, by coordinates."""
+    """The tensor without its zeros, in COO layout."""
     return to_sparse(input)
 
 
 @method()
 def to_sparse_csr(input: Tensor) -> SparseTensor:
-    """The elements of a matrix that are not zero, by rows."""
+    """The matrix without its zeros, in CSR layout."""
     return to_sparse(input).to_sparse_csr()
 
 
@@ -203,13 +206,13 @@ def to_dense(input: Tensor, dtype: DType | None = None) -> Tensor:
 
 @method()
 def indices(input: Tensor) -> Tensor:
-    """The coordinates of a sparse tensor's values: an error for dense ones."""
+    """Raises UnsupportedError: only sparse tensors have indices."""
     raise _dense("indices")
 
 
 @method()
 def values(input: Tensor) -> Tensor:
-    """The values of a sparse tensor: an error for dense ones."""
+    """Raises UnsupportedError: only sparse tensors have values."""
     raise _dense("values")
 
 

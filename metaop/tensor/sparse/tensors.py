@@ -1,8 +1,8 @@
-"""Sparse tensors: indices and values, and what is computed with them by gathers and scatters.
+"""Sparse tensors: indices and values, and operations on them by gathers and scatters.
 
-A sparse tensor is a pair of ordinary ones. The places are not differentiated: they are host data,
-or, in a gradient, a tensor that is read when the host needs them. The values are a tensor like any
-other, so every operation has a gradient with respect to them.
+A sparse tensor is a pair of ordinary ones. Its coordinates are not differentiated. They are host
+data, or, in a gradient, a tensor that the host reads when it needs them. The values are a tensor
+like any other, so every operation is differentiable with respect to them.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from metaop.unified_graph.tensor_type import TensorType
 
 
 class SparseTensor:
-    """A tensor of which only some elements are kept.
+    """A tensor that stores only some of its elements.
 
-    `places` (dimensions, count) say where, `values` (count, …) what; further dimensions of the
+    `coordinates` are (sparse dimensions, count), `values` (count, …); further dimensions of the
     values are dense. Made by `metaop.sparse_coo_tensor`, `sparse_csr_tensor` and `to_sparse`.
 
     >>> x = metaop.tensor([[0.0, 2.0], [0.0, 0.0]]).to_sparse()
@@ -37,19 +37,19 @@ class SparseTensor:
     """
 
     is_sparse = True
-    # Operators of tensors and arrays on the left leave the work to this class.
+    # Operators whose left operand is a tensor or an array defer to this class.
     __array_priority__ = 2000
     __array_ufunc__ = None
 
     def __init__(
         self,
-        places: np.ndarray | Tensor,
+        coordinates: np.ndarray | Tensor,
         values: Tensor,
         size: Sequence[int],
         kind: layout = sparse_coo,
         is_coalesced: bool = False,
     ) -> None:
-        self._given = places
+        self._given = coordinates
         self._held: Any = values
         self.shape = Size(int(extent) for extent in size)
         self.layout = kind
@@ -84,7 +84,7 @@ class SparseTensor:
 
     @property
     def grad(self) -> SparseTensor | None:
-        """The gradient of the values, at the same places."""
+        """The gradient of the values, with the same coordinates."""
         gradient = self._held.grad
         return None if gradient is None else self._with(gradient)
 
@@ -118,30 +118,30 @@ class SparseTensor:
 
     def __repr__(self) -> str:
         if self.is_sparse_csr:
-            places = f"crow_indices={self.crow_indices()}, col_indices={self.col_indices()}"
+            coordinates = f"crow_indices={self.crow_indices()}, col_indices={self.col_indices()}"
         else:
-            places = f"indices={self._indices()}"
+            coordinates = f"indices={self._indices()}"
         return (
-            f"tensor({places}, values={self._held}, size={tuple(self.shape)}, "
+            f"tensor({coordinates}, values={self._held}, size={tuple(self.shape)}, "
             f"nnz={self._nnz()}, layout={self.layout})"
         )
 
     # --- its parts ------------------------------------------------------------------------------
 
     @cached_property
-    def _places(self) -> np.ndarray:
+    def _coordinates(self) -> np.ndarray:
         given = self._given
         return given.numpy(force=True) if isinstance(given, Tensor) else given
 
     @property
     def call(self) -> NoReturn:
         raise UnsupportedError(
-            f"this takes dense tensors, got a sparse one of size {list(self.shape)}",
+            f"expected a dense tensor, got a sparse one of size {list(self.shape)}",
             fix="call .to_dense() first",
         )
 
     def as_unsummed(self) -> Unsummed:
-        """The rows of which it is the sum, as gradients flow."""
+        """The same tensor in the form of gradients: rows still to be summed."""
         kind = TensorType(tuple(self.shape), self.dtype, self.device)
         return Unsummed(self._indices().call, self._held.call, kind)
 
@@ -150,9 +150,9 @@ class SparseTensor:
         return index.to(self.device)
 
     def _axis(self, dim: int) -> Tensor:
-        """The places along one dimension, moved to the device once."""
+        """The coordinates along one dimension, moved to the device once."""
         if dim not in self._axes:
-            self._axes[dim] = self._index(self._places[dim])
+            self._axes[dim] = self._index(self._coordinates[dim])
         return self._axes[dim]
 
     def _indices(self) -> Tensor:
@@ -169,7 +169,7 @@ class SparseTensor:
             )
 
     def indices(self) -> Tensor:
-        """The places (dimensions, count) of a coalesced tensor."""
+        """The coordinates (dimensions, count) of a coalesced tensor."""
         self._require_coalesced("indices")
         return self._indices()
 
@@ -179,15 +179,15 @@ class SparseTensor:
         return self._held
 
     def crow_indices(self) -> Tensor:
-        """Where each row begins in the list of values, and where the last one ends."""
+        """The offset at which each row begins in the values, and the end of the last row."""
         self._require_rows("crow_indices")
-        counts = np.bincount(self._places[0], minlength=self.shape[0])
+        counts = np.bincount(self._coordinates[0], minlength=self.shape[0])
         return self._index(np.concatenate(([0], np.cumsum(counts))))
 
     def col_indices(self) -> Tensor:
         """The column of each value."""
         self._require_rows("col_indices")
-        return self._index(self._places[1])
+        return self._index(self._coordinates[1])
 
     def _require_rows(self, name: str) -> None:
         if not self.is_sparse_csr:
@@ -202,50 +202,50 @@ class SparseTensor:
     # --- other forms ----------------------------------------------------------------------------
 
     def coalesce(self) -> SparseTensor:
-        """The places in order, each once; values of the same place are added."""
+        """The tensor with sorted, unique coordinates; values with equal coordinates are summed."""
         if self._ordered:
             return self
-        extents = self.shape[: len(self._places)]
-        linear = np.ravel_multi_index(tuple(self._places), extents) if self._nnz() else []
+        extents = self.shape[: len(self._coordinates)]
+        linear = np.ravel_multi_index(tuple(self._coordinates), extents) if self._nnz() else []
         unique, where = np.unique(np.asarray(linear, np.int64), return_inverse=True)
-        places = np.stack(np.unravel_index(unique, extents)).astype(np.int64)
+        coordinates = np.stack(np.unravel_index(unique, extents)).astype(np.int64)
         values = self._held.new_zeros((len(unique), *self._held.shape[1:]))
         values = values.index_add(0, self._index(where.reshape(-1)), self._held)
-        return SparseTensor(places, values, self.shape, sparse_coo, True)
+        return SparseTensor(coordinates, values, self.shape, sparse_coo, True)
 
     def to_dense(self, dtype: DType | None = None) -> Tensor:
-        """All elements, zero where none is kept."""
+        """The dense tensor, with zeros where nothing is stored."""
         dense = wrap(summed(self.as_unsummed()))
         return dense if dtype is None else dense.to(dtype)
 
     def to_sparse(
         self, sparse_dim: int | None = None, *, layout: layout | None = None
     ) -> SparseTensor:
-        """Coordinates, unless `layout` is `sparse_csr`.
+        """The tensor in COO layout, or in CSR layout if `layout` is `sparse_csr`.
 
-        Raises ArgumentError for another layout and another `sparse_dim` than the tensor has.
+        Raises ArgumentError for any other layout, and for a `sparse_dim` that is not the tensor's.
         """
-        if sparse_dim not in (None, len(self._places)) or layout not in (
+        if sparse_dim not in (None, len(self._coordinates)) or layout not in (
             None, sparse_coo, sparse_csr,
         ):  # fmt: skip
             raise ArgumentError(
                 f"to_sparse of a sparse tensor: sparse_dim={sparse_dim}, layout={layout}",
-                fix=f"use sparse_dim={len(self._places)}, and sparse_coo or sparse_csr",
+                fix=f"use sparse_dim={len(self._coordinates)}, and sparse_coo or sparse_csr",
             )
         if layout is sparse_csr:
             return self.to_sparse_csr()
-        return SparseTensor(self._places, self._held, self.shape, sparse_coo, self._ordered)
+        return SparseTensor(self._coordinates, self._held, self.shape, sparse_coo, self._ordered)
 
     to_sparse_coo = to_sparse
 
     def to_sparse_csr(self) -> SparseTensor:
-        """Compressed rows, of a matrix."""
+        """The matrix in CSR layout."""
         _require_matrix("to_sparse_csr", self)
         ordered = self.coalesce()
-        return SparseTensor(ordered._places, ordered._held, self.shape, sparse_csr, True)
+        return SparseTensor(ordered._coordinates, ordered._held, self.shape, sparse_csr, True)
 
     def to(self, *args: Any, **options: Any) -> SparseTensor:
-        """The values in another type or on another device."""
+        """The tensor with its values in another dtype or on another device."""
         return self._with(self._held.to(*args, **options))
 
     def float(self) -> SparseTensor:
@@ -264,17 +264,17 @@ class SparseTensor:
         return self._with(self._held.detach())
 
     def detach_(self) -> SparseTensor:
-        """Cuts the values off from their history, in place."""
+        """Detaches the values from their gradient history, in place."""
         self._held.detach_()
         return self
 
     def zero_(self) -> SparseTensor:
-        """Forgets all values: nothing is kept any more."""
+        """Removes all stored elements."""
         size, kind = self.shape, self.layout
-        nowhere = np.zeros((self.sparse_dim(), 0), np.int64)
-        nothing = self._held.new_zeros((0, *self._held.shape[1:]))
+        coordinates = np.zeros((self.sparse_dim(), 0), np.int64)
+        values = self._held.new_zeros((0, *self._held.shape[1:]))
         self.__dict__.clear()
-        SparseTensor.__init__(self, nowhere, nothing, size, kind, True)
+        SparseTensor.__init__(self, coordinates, values, size, kind, True)
         return self
 
     def mul_(self, other: Any) -> SparseTensor:
@@ -286,16 +286,16 @@ class SparseTensor:
         return self._with(self._held.clone())
 
     def t(self) -> SparseTensor:
-        """The matrix with rows and columns exchanged, as coordinates."""
+        """The transposed matrix, in COO layout."""
         _require_matrix("t", self)
         rows, columns = self.shape
-        return SparseTensor(self._places[::-1], self._held, (columns, rows))
+        return SparseTensor(self._coordinates[::-1], self._held, (columns, rows))
 
     T = property(t)
 
     def transpose(self, dim0: int, dim1: int) -> SparseTensor:
-        """Two of the sparse dimensions exchanged, as coordinates."""
-        count = len(self._places)
+        """The tensor with two sparse dimensions swapped, in COO layout."""
+        count = len(self._coordinates)
         first, second = dim0 % self.ndim, dim1 % self.ndim
         if max(first, second) >= count:
             raise UnsupportedError(
@@ -304,7 +304,7 @@ class SparseTensor:
         order = list(range(self.ndim))
         order[first], order[second] = second, first
         shape = [self.shape[k] for k in order]
-        return SparseTensor(self._places[order[:count]], self._held, shape)
+        return SparseTensor(self._coordinates[order[:count]], self._held, shape)
 
     # --- computing ------------------------------------------------------------------------------
 
@@ -312,7 +312,7 @@ class SparseTensor:
         return self._with(-self._held)
 
     def mul(self, other: Any) -> SparseTensor:
-        """Times a number, or element by element times a tensor of the same shape."""
+        """The product with a number, or elementwise with a tensor of the same shape."""
         if isinstance(other, SparseTensor):
             other = other.to_dense()
         if isinstance(other, Tensor) and other.ndim:
@@ -320,7 +320,7 @@ class SparseTensor:
                 raise ShapeError(
                     f"mul: a sparse tensor {list(self.shape)} and one of {list(other.shape)}"
                 )
-            index = tuple(self._axis(dim) for dim in range(len(self._places)))
+            index = tuple(self._axis(dim) for dim in range(len(self._coordinates)))
             other = other[index]
         return self._with(self._held * other)
 
@@ -332,13 +332,15 @@ class SparseTensor:
     div = __truediv__
 
     def add(self, other: Any, *, alpha: Any = 1) -> Any:
-        """Plus another sparse tensor (sparse) or a dense one (dense).
+        """The sum with another sparse tensor (sparse) or with a dense one (dense).
 
-        The places of both stand behind each other unless both are coalesced.
+        Unless both are coalesced, the result concatenates their elements.
         """
         if not isinstance(other, SparseTensor):
             return self.to_dense() + alpha * other
-        if tuple(other.shape) != tuple(self.shape) or len(other._places) != len(self._places):
+        if tuple(other.shape) != tuple(self.shape) or len(other._coordinates) != len(
+            self._coordinates
+        ):
             raise ShapeError(f"add: sparse tensors of {list(self.shape)} and {list(other.shape)}")
         scaled = other if alpha == 1 else other * alpha
         found = wrap_gradient(self.as_unsummed().joined(scaled.as_unsummed()))
@@ -355,7 +357,7 @@ class SparseTensor:
         return other - self.to_dense()
 
     def matmul(self, other: Any) -> Any:
-        """A matrix times a dense matrix or vector (dense), or times a sparse matrix (sparse)."""
+        """The product with a dense matrix or vector (dense), or with a sparse matrix (sparse)."""
         return sparse_matmul(self, other)
 
     __matmul__ = mm = spmm = mv = matmul
@@ -364,12 +366,12 @@ class SparseTensor:
         return sparse_matmul(self.t(), other.transpose(-2, -1)).transpose(-2, -1)
 
     def sum(self, dim: int | Sequence[int] | None = None, dtype: DType | None = None) -> Any:
-        """The sum of all elements, or along sparse dimensions (sparse) or all of them (dense)."""
+        """The sum of all elements, or over `dim`: dense if that has all sparse dimensions."""
         values = self._held if dtype is None else self._held.to(dtype)
         if dim is None:
             return values.sum()
         gone = {(one + self.ndim) % self.ndim for one in ([dim] if isinstance(dim, int) else dim)}
-        count = len(self._places)
+        count = len(self._coordinates)
         inner = sorted(one for one in gone if one >= count)
         if inner:
             values = values.sum([one - count + 1 for one in inner])
@@ -377,14 +379,14 @@ class SparseTensor:
         if not kept:
             return values.sum(0)
         shape = [extent for one, extent in enumerate(self.shape) if one not in gone]
-        return SparseTensor(self._places[kept], values, shape).coalesce()
+        return SparseTensor(self._coordinates[kept], values, shape).coalesce()
 
 
 def wrap_gradient(gradient: Cotangent) -> Any:
-    """What a user sees of a gradient: a tensor, or a sparse one of rows that are not summed."""
+    """A gradient as users see it: a tensor, or a sparse tensor of rows that are not yet summed."""
     if isinstance(gradient, Unsummed):
-        places, values = wrap(gradient.places), wrap(gradient.values)
-        return SparseTensor(places, values, gradient.type.shape)
+        coordinates, values = wrap(gradient.places), wrap(gradient.values)
+        return SparseTensor(coordinates, values, gradient.type.shape)
     return wrap(gradient)
 
 
@@ -392,16 +394,16 @@ def _require_matrix(name: str, matrix: SparseTensor) -> None:
     if matrix.sparse_dim() != 2 or matrix.dense_dim():
         raise UnsupportedError(
             f"{name}: a sparse tensor of shape {list(matrix.shape)} with "
-            f"{matrix.dense_dim()} dense dimensions is no matrix"
+            f"{matrix.dense_dim()} dense dimensions is not a matrix"
         )
 
 
 def sparse_matmul(matrix: SparseTensor, other: Any) -> Any:
-    """Rows of `other` gathered by column, times the values, added up by row."""
+    """Gathers rows of `other` by column, scales them by the values, accumulates them by row."""
     _require_matrix("matmul", matrix)
     if other.ndim not in (1, 2) or other.shape[0] != matrix.shape[1]:
         raise ShapeError(
-            f"matmul: matrices {list(matrix.shape)} and {list(other.shape)} do not fit together"
+            f"matmul: shapes {list(matrix.shape)} and {list(other.shape)} do not match"
         )
     if isinstance(other, SparseTensor):
         return _sparse_product(matrix, other)
@@ -412,11 +414,11 @@ def sparse_matmul(matrix: SparseTensor, other: Any) -> Any:
 
 
 def _sparse_product(left: SparseTensor, right: SparseTensor) -> SparseTensor:
-    """Every value of a column of `left` meets every value of that row of `right`."""
+    """Pairs every value in a column of `left` with every value in the same row of `right`."""
     _require_matrix("matmul", right)
     ordered = right.coalesce()
-    starts = np.searchsorted(ordered._places[0], left._places[1], "left")
-    ends = np.searchsorted(ordered._places[0], left._places[1], "right")
+    starts = np.searchsorted(ordered._coordinates[0], left._coordinates[1], "left")
+    ends = np.searchsorted(ordered._coordinates[0], left._coordinates[1], "right")
     counts = ends - starts
     first = np.repeat(np.arange(left._nnz()), counts)
     within = np.arange(len(first)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -424,5 +426,5 @@ def _sparse_product(left: SparseTensor, right: SparseTensor) -> SparseTensor:
     values = left._held.index_select(0, left._index(first)) * ordered._held.index_select(
         0, left._index(second)
     )
-    places = np.stack([left._places[0][first], ordered._places[1][second]])
-    return SparseTensor(places, values, (left.shape[0], right.shape[1])).coalesce()
+    coordinates = np.stack([left._coordinates[0][first], ordered._coordinates[1][second]])
+    return SparseTensor(coordinates, values, (left.shape[0], right.shape[1])).coalesce()

@@ -17,8 +17,8 @@ AnyConvolution = TypeVar("AnyConvolution", bound="_QuantizedConvolution")
 class _QuantizedConvolution(QuantizedInput):
     """A convolution of inputs rounded to 8 bits, with the weight in int8.
 
-    Inputs and results are floats, (N, C, …) or (C, …); products are summed in int32. It is made of
-    a convolution in floats by `from_float`, and has its settings.
+    Inputs and results are floats, (N, C, …) or (C, …); products are accumulated in int32.
+    `from_float` makes it from a float convolution and takes over its settings.
     """
 
     dimensions: ClassVar[int]
@@ -38,7 +38,7 @@ class _QuantizedConvolution(QuantizedInput):
         self.in_channels, self.out_channels = like.in_channels, like.out_channels
         self.kernel_size, self.stride, self.dilation = like.kernel_size, like.stride, like.dilation
         self.padding, self.groups = like.padding, like.groups
-        # As `pad` takes it: last dimension first, before and after.
+        # In the order of `pad`: last dimension first, before and after.
         self._widths = list(like._reversed_padding_repeated_twice)
         device = like.weight.device
         self._make_weight(tuple(like.weight.shape), like.bias is not None, device)
@@ -46,7 +46,7 @@ class _QuantizedConvolution(QuantizedInput):
 
     @classmethod
     def from_float(cls: type[AnyConvolution], layer: Any) -> AnyConvolution:
-        """The quantised layer of one that was prepared and has seen data."""
+        """The quantised form of a prepared layer whose observers have seen data."""
         inputs, weights = observers_of(layer)
         made = cls(layer, inputs.dtype)
         made._take_weight(layer, weights)
@@ -56,7 +56,8 @@ class _QuantizedConvolution(QuantizedInput):
     def forward(self, input: Tensor) -> Tensor:
         values = self._rounded(input)
         if any(self._widths):
-            # Around the input lies its zero point; sums of bytes without a carry put it there.
+            # Real zeros are the zero point. F.pad pads with 0, so the zero point is subtracted
+            # before and added after; bytes wrap around, so nothing is lost.
             zero = self.zero_point.to(self.dtype)
             values = F.pad(values - zero, self._widths) + zero
         convolve = F.conv1d if self.dimensions == 1 else F.conv2d

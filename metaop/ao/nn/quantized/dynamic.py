@@ -1,4 +1,4 @@
-"""Layers that take the range of their inputs from the inputs at hand."""
+"""Layers that compute the range of their inputs at each call."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from metaop.unified_graph.dtype import int32, uint8
 
 
 class Linear(QuantizedWeight):
-    """`y = x @ weight.T + bias` of inputs rounded to uint8 by their own range, one for a call.
+    """`y = x @ weight.T + bias` with inputs rounded to uint8 by the range of the whole input.
 
     Inputs and results are floats, (…, in_features) and (…, out_features).
     """
@@ -27,7 +27,7 @@ class Linear(QuantizedWeight):
 
     @classmethod
     def from_float(cls, layer: Any) -> Linear:
-        """The quantised layer of one in floats, which has a `qconfig` for its weight."""
+        """The quantised form of a float layer, whose `qconfig` says how to round the weight."""
         has_bias = layer.bias is not None
         made = cls(layer.in_features, layer.out_features, has_bias, layer.weight.device)
         made._take_weight(layer, weight_observer(layer))

@@ -1,4 +1,4 @@
-"""Tables of quantised vectors."""
+"""Quantised embedding tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from metaop.unified_graph.dtype import float32, uint8
 
 
 class Embedding(Module):
-    """Vectors in uint8 that are looked up by index, with a scale and a zero point each.
+    """A table of uint8 rows to look up by index; each row has a scale and a zero point.
 
     Results are floats (…, embedding_dim). The zero points are floats too.
     """
@@ -37,7 +37,7 @@ class Embedding(Module):
     @classmethod
     @no_grad()
     def from_float(cls, layer: Any) -> Embedding:
-        """The quantised table of one in floats, which has a `qconfig` for its weight."""
+        """The quantised form of a float table, whose `qconfig` says how to round the weight."""
         observer = weight_observer(layer)
         if observer.qscheme is not per_channel_affine_float_qparams:
             raise UnsupportedError(

@@ -1,4 +1,4 @@
-"""Linear maps of quantised values."""
+"""Linear layers on quantised values."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from metaop.unified_graph.dtype import DType, int32, uint8
 
 
 class Linear(QuantizedInput):
-    """`y = x @ weight.T + bias` of inputs rounded to 8 bits, with the weight in int8.
+    """`y = x @ weight.T + bias` with inputs rounded to 8 bits and the weight in int8.
 
-    Inputs and results are floats, (…, in_features) and (…, out_features); products are summed in
-    int32.
+    Inputs and results are floats, (…, in_features) and (…, out_features); products are accumulated
+    in int32.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class Linear(QuantizedInput):
 
     @classmethod
     def from_float(cls, layer: Any) -> Linear:
-        """The quantised layer of one that was prepared and has seen data."""
+        """The quantised form of a prepared layer whose observers have seen data."""
         inputs, weights = observers_of(layer)
         made = cls(
             layer.in_features,

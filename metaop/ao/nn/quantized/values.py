@@ -1,4 +1,4 @@
-"""What quantised layers share: a weight in whole numbers, and inputs that are rounded to some."""
+"""What quantised layers share: an integer weight, and the rounding of inputs."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from metaop.tensor.functions.creation import full, zeros
 from metaop.tensor.grad_mode import no_grad
 from metaop.unified_graph.dtype import DType, float32, int8, int32
 
-# So many products of an input of 8 bits and a weight of 8 bits have a sum in int32.
+# How many products of 8-bit inputs and 8-bit weights int32 can accumulate without overflow.
 _MOST_PRODUCTS = (1 << 31) // (255 * 128)
 
 
 class QuantizedWeight(Module):
-    """A layer with `weight` in int8, `weight_scale` for each of its outputs, and `bias`.
+    """A layer with an int8 `weight`, a `weight_scale` per output, and a `bias`.
 
     `weight_sums` are the sums of each output's weights, for inputs with a zero point.
     """
@@ -49,7 +49,7 @@ class QuantizedWeight(Module):
 
     @no_grad()
     def _take_weight(self, layer: Any, observer: Any) -> None:
-        """Takes over what a layer in floats learnt, rounded by what an observer tells."""
+        """Takes over the parameters of a float layer, rounded as an observer determines."""
         if observer.dtype is not int8 or not observer.qscheme.is_symmetric:
             raise UnsupportedError(
                 f"{type(self).__name__}: weights are int8 with zero point 0, got "
@@ -66,7 +66,7 @@ class QuantizedWeight(Module):
         self.bias = None if layer.bias is None else layer.bias.detach().to(float32).clone()
 
     def _in_floats(self, sums: Tensor, scale: Tensor, zero_point: Tensor, axis: int) -> Tensor:
-        """The results that sums of whole numbers stand for, with outputs along an axis."""
+        """The float results of integer sums, whose outputs lie along an axis."""
         moved = along(self.weight_sums, sums.ndim, axis) * zero_point
         found = (sums - moved).to(float32) * (along(self.weight_scale, sums.ndim, axis) * scale)
         return found if self.bias is None else found + along(self.bias, sums.ndim, axis)
@@ -86,7 +86,7 @@ class QuantizedInput(QuantizedWeight):
 
     @no_grad()
     def _take_input(self, observer: Any) -> None:
-        """Takes over scale and zero point of an observer of inputs."""
+        """Takes over the scale and the zero point of an observer of inputs."""
         scale, zero_point = observer.calculate_qparams()
         if scale.numel() != 1:
             raise UnsupportedError(
@@ -103,7 +103,7 @@ class QuantizedInput(QuantizedWeight):
 def observers_of(layer: Any) -> tuple[Any, Any]:
     """The observer of a prepared layer's inputs, and one for its weight.
 
-    Raises ArgumentError where a layer was not prepared.
+    Raises ArgumentError for a layer that was not prepared.
     """
     inputs, config = layer._modules.get("activation_pre_process"), getattr(layer, "qconfig", None)
     if inputs is None or config is None:
@@ -115,7 +115,7 @@ def observers_of(layer: Any) -> tuple[Any, Any]:
 
 
 def weight_observer(layer: Any) -> Any:
-    """An observer that has seen a layer's weight: the one of its training, or a new one."""
+    """An observer that has seen a layer's weight: that of its training, or a new one."""
     trained = layer._modules.get("weight_fake_quant")
     if trained is not None and bool((trained.activation_post_process.min_val < float("inf")).all()):
         return trained.activation_post_process
@@ -125,5 +125,5 @@ def weight_observer(layer: Any) -> Any:
 
 
 def _observer_in(module: Any) -> Any:
-    """An observer itself, also where it serves fake quantisation."""
+    """The observer, unwrapped from fake quantisation."""
     return module.activation_post_process if isinstance(module, FakeQuantize) else module
