@@ -18,7 +18,9 @@ from metaop.fusion.sums import is_product
 from metaop.reduce.meta_op import Reduce
 from metaop.reindex.meta_op import Reindex
 from metaop.unified_graph.access import IndexMap
+from metaop.unified_graph.code import Code
 from metaop.unified_graph.index_expr import Lookup
+from metaop.unified_graph.loop import Loop
 from metaop.unified_graph.node import Input, Node, topological
 from metaop.unified_graph.symbolic import hint_of
 
@@ -55,6 +57,7 @@ def recompute(outputs: Sequence[Node]) -> Recomputed:
     order = topological(outputs)
     early = _before_peak(order, set(outputs))
     if early:
+        early |= _made_together(order, early)
         early |= _rounded(order, early)
         early |= _summaries(order, early)
         order = sorted(order, key=lambda node: node not in early)
@@ -90,6 +93,23 @@ def _before_peak(order: Sequence[Node], outputs: set[Node]) -> set[Node]:
         if alive > peak:
             peak, at = alive, k
     return set(order[: at + 1]) if peak >= _LEAST_PEAK else set()
+
+
+def _made_together(order: Sequence[Node], early: set[Node]) -> set[Node]:
+    """Later results of loops, and of custom code, that run early: a launch makes all its results.
+
+    What a gradient needs of each step stands late in the graph. If it read what is computed again,
+    the whole loop would run once more.
+    """
+    made = [node for node in order if isinstance(node.op, (Code, Loop))]
+    launched = {_launch_of(node) for node in made if node in early}
+    return {node for node in made if _launch_of(node) in launched}
+
+
+def _launch_of(node: Node) -> tuple[object, tuple[Node, ...]]:
+    """What the results of one launch have in common."""
+    assert isinstance(node.op, (Code, Loop))
+    return node.op.definition, node.inputs
 
 
 def _rounded(order: Sequence[Node], early: set[Node]) -> set[Node]:

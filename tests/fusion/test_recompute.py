@@ -17,6 +17,7 @@ from metaop.reduce import reduce_axes
 from metaop.reduce.meta_op import Reduce
 from metaop.reindex import views
 from metaop.unified_graph import dtype as dtypes
+from metaop.unified_graph.loop import Body, Loop, body_inputs, stack
 from metaop.unified_graph.node import Node, topological
 from tests.codegen.interpret import run_schedule
 from tests.codegen.test_lowering import (
@@ -130,3 +131,19 @@ def test_what_is_rounded_behind_the_peak_is_kept_rounded(forced: None) -> None:
     x, w = (tensor(k, 48, 48, dtype=dtypes.bfloat16) for k in range(2))
     plan = schedule([x, w], [product(x, w)])
     assert len(plan.kernels) == 1
+
+
+def test_a_loop_whose_results_are_read_early_and_late_runs_once(forced: None) -> None:
+    """Gradients read values of each step of a recurrent layer that nothing reads before."""
+    x, w, wide = tensor(0, 32, 4), tensor(1, 4, 24), tensor(2, 24, 200)
+    operands = [tensor(3, 24), matmul(x, w) + 1.0]
+    _, hidden, piece = body_inputs(operands, 1, [True])
+    body = Body((apply("tanh", hidden + piece),), (True,), 32)
+    states = stack(body, operands, body.carried[0])
+    gates = stack(body, operands, apply("sigmoid", hidden * 2.0))
+    total = reduce_axes("add", apply("tanh", matmul(states, wide)), [0, 1])
+    late = reduce_axes("add", gates * apply("exp", states * total), [0])
+    found = recompute(optimise([total, late])).outputs
+    loops = [node for node in topological(found) if isinstance(node.op, Loop)]
+    assert len({node.inputs for node in loops}) == 1
+    assert len(loops) == 2
