@@ -19,8 +19,7 @@ from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.functions.shaping import movedim
 from metaop.trees import TreeSpec, tree_flatten, tree_unflatten
 from metaop.unified_graph import dtype as dtypes
-from metaop.unified_graph.loop import ENDLESS, Body, body_inputs
-from metaop.unified_graph.node import Node
+from metaop.unified_graph.loop import ENDLESS
 from metaop.unified_graph.recording import record, results
 from metaop.unified_graph.tensor_type import TensorType
 
@@ -67,21 +66,7 @@ def cond(
     closed = list(dict.fromkeys([*steps[0].closed, *steps[1].closed]))
     flag = pred.reshape(()).to(dtypes.bool_).call  # type: ignore[attr-defined]
     rest = [*(x.call for x in given), *closed]
-    made = len(steps[0].results)
-    # Behind the position of the step: the choice, the results so far, and what all steps read.
-    types = [flag.type, *steps[0].types, *(x.type for x in rest)]
-    inputs = body_inputs(types, 1 + made, (False,) * len(rest))
-    own, outside = inputs[2 + made : 2 + made + len(given)], inputs[2 + made + len(given) :]
-    bodies = [
-        Body(
-            (inputs[1], *step.nodes(own, dict(zip(closed, outside)))),
-            (False,) * len(rest),
-            1,
-            guarded=True,
-        )
-        for step in steps
-    ]
-    call = record(choose, [flag, *rest], tuple(bodies))
+    call = record(choose, [flag, *rest], tuple(step.graph(closed) for step in steps))
     return tree_unflatten([wrap(one) for one in results(call)], steps[0].structure)
 
 
@@ -120,10 +105,8 @@ def while_loop(
     _check_carried(found, kinds, expected, len(kinds))
     calls = [begin.call, *(x.call for x in (*carried, *further)), *found.closed]
     alike = (False,) * (len(calls) - len(kinds))
-    inputs = body_inputs([x.type for x in calls], len(kinds), alike)
-    nodes = _nodes(found, inputs[2:])
-    body = Body(tuple(nodes), alike, ENDLESS, guarded=True)
-    _, *last = results(record(repeat, calls, (body, ())))
+    attributes = (found.graph(found.closed), 2, alike, ENDLESS, False, True, False)
+    _, *last = results(record(repeat, calls, attributes))
     values = tree_unflatten([wrap(one) for one in last], structure)
     return type(carried_inputs)(values) if type(carried_inputs) in (tuple, list) else values[0]
 
@@ -173,9 +156,8 @@ def fori_loop(
     _check_carried(found, kinds, structure, len(kinds))
     calls = [*(x.call for x in first), start.call, *found.closed]
     alike = (False,) * (1 + len(found.closed))
-    inputs = body_inputs([x.type for x in calls], len(kinds), alike)
-    body = Body(tuple(_nodes(found, inputs)), alike, length, recompute=recompute)
-    last = results(record(repeat, calls, (body, ())))
+    attributes = (found.graph(found.closed), 0, alike, length, False, False, recompute)
+    last = results(record(repeat, calls, attributes))
     return _nest([wrap(one) for one in last], structure)
 
 
@@ -226,13 +208,10 @@ def scan(
     _check_carried(found, kinds, None, len(kinds))
     calls = [*(x.call for x in carry), *(x.call for x in moved), *found.closed]
     flags = (True,) * len(moved) + (False,) * len(found.closed)
-    inputs = body_inputs([x.type for x in calls], len(kinds), flags)
-    nodes = _nodes(found, inputs[1:])
-    body = Body(tuple(nodes[: len(kinds)]), flags, steps, reverse, recompute=recompute)
-    outputs = tuple(nodes[len(kinds) :])
-    if not calls or not (kinds or outputs):
+    if not calls or not found.results:
         return init, None
-    made = [wrap(one) for one in results(record(repeat, calls, (body, outputs)))]
+    attributes = (found.graph(found.closed), 1, flags, steps, reverse, False, recompute)
+    made = [wrap(one) for one in results(record(repeat, calls, attributes))]
     ys = [movedim(y, 0, wrap_dim(dim, y.ndim)) for y in made[len(kinds) :]]
     # Behind the carry, the outputs are a tuple of none or one.
     _, after = tree_unflatten([*made[: len(kinds)], *ys], found.structure)
@@ -272,12 +251,6 @@ def associative_scan(
 
 
 # --- what they have in common ---------------------------------------------------------------------
-
-
-def _nodes(step: Step, inputs: Sequence[Node]) -> list[Node]:
-    """The graph of a step on inputs: first its arguments, then the values from around it."""
-    arguments, closed = len(step.arguments), dict(zip(step.closed, inputs[len(step.arguments) :]))
-    return step.nodes(inputs[:arguments], closed)
 
 
 def _nest(leaves: Sequence[Tensor], structure: TreeSpec) -> Any:

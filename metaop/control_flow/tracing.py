@@ -6,14 +6,14 @@ import gc
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from metaop.elementwise.meta_op import apply
 from metaop.errors import ArgumentTypeError, ControlFlowError
 from metaop.operators.basic import constant_fill
+from metaop.operators.step_graph import FixedStep, StepCall, StepGraph, Wires, stopped
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.functions.creation import as_tensor
 from metaop.trees import TreeSpec, tree_flatten, tree_unflatten
 from metaop.unified_graph.cut import recorder
-from metaop.unified_graph.node import Node
+from metaop.unified_graph.node import input_node
 from metaop.unified_graph.recording import Call, modes, record
 from metaop.unified_graph.tensor_type import TensorType
 from metaop.unified_graph.tracing import Trace, state
@@ -38,17 +38,59 @@ class Step(NamedTuple):
     def types(self) -> list[TensorType]:
         return [call.type for call in self.results]
 
-    def nodes(self, inputs: Sequence[Node], closed: dict[Call, Node]) -> list[Node]:
-        """The results as a graph, on nodes for the arguments and the values from before."""
-        known: dict[Call, list[Node]] = {call: [node] for call, node in closed.items()}
-        known |= {call: [node] for call, node in zip(self.arguments, inputs)}
-        for call in _order(self.results, set(known)):
-            if call.signature is None:
-                known[call] = known[call.inputs[0]][call.index :]
-                continue
-            made = call.signature.instantiate([known[source][0] for source in call.inputs])
-            known[call] = list(map(_stopped, made)) if _ends_history(call) else made
-        return [known[call][0] for call in self.results]
+    def graph(self, closed: Sequence[Call]) -> StepGraph | FixedStep:
+        """The step as a graph whose inputs are its arguments and then `closed`."""
+        inputs = [*self.arguments, *closed]
+        order = _order(self.results, set(inputs))
+        try:
+            return _general(inputs, order, self.results)
+        except _DerivedError:
+            return _fixed(inputs, order, self.results)
+
+
+class _DerivedError(Exception):
+    """Raised for a step with a composite that was derived for some sizes, a gradient for one."""
+
+
+def _general(inputs: Sequence[Call], order: Sequence[Call], results: Sequence[Call]) -> StepGraph:
+    known = {call: position for position, call in enumerate(inputs)}
+    end = len(inputs)
+    calls = []
+    for call in order:
+        signature = call.signature
+        if signature is None:
+            source = call.inputs[0]
+            if source.signature is not None and call.index >= source.signature.result_count:
+                raise _DerivedError
+            known[call] = known[source] + call.index
+            continue
+        if signature.composite.derivation is not None:
+            raise _DerivedError
+        present = iter(call.inputs)
+        sources = [None if kind is None else known[next(present)] for kind in signature.input_types]
+        calls.append(
+            StepCall(
+                signature.composite,
+                signature.attributes,
+                Wires(tuple(sources)),
+                _ends_history(call),
+            )
+        )
+        known[call] = end
+        end += signature.result_count
+    return StepGraph(tuple(calls), Wires(tuple([known[call] for call in results])))
+
+
+def _fixed(inputs: Sequence[Call], order: Sequence[Call], results: Sequence[Call]) -> FixedStep:
+    nodes = [input_node(k, call.type.shape, call.type.dtype) for k, call in enumerate(inputs)]
+    known = {call: [node] for call, node in zip(inputs, nodes)}
+    for call in order:
+        if call.signature is None:
+            known[call] = known[call.inputs[0]][call.index :]
+            continue
+        made = call.signature.instantiate([known[source][0] for source in call.inputs])
+        known[call] = list(map(stopped, made)) if _ends_history(call) else made
+    return FixedStep(tuple(nodes), tuple([known[call][0] for call in results]))
 
 
 def flattened(what: str, value: Any) -> Flow:
@@ -175,7 +217,3 @@ def _ends_history(call: Call) -> bool:
     """Whether no gradient flows through a call, though its inputs have one."""
     is_leaf = call.tape is not None and call.tape.accumulate is not None
     return is_leaf or (not call.requires_grad and any(x.requires_grad for x in call.inputs))
-
-
-def _stopped(node: Node) -> Node:
-    return apply("stop_gradient", node) if node.dtype.is_differentiable else node

@@ -1,21 +1,36 @@
-"""Loops as composites: what a body makes of carried values, step by step."""
+"""Loops as composites: what a step makes of carried values, again and again."""
 
 from __future__ import annotations
 
 from metaop.elementwise.meta_op import apply
+from metaop.operators.step_graph import FixedStep, StepGraph
+from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.composite import composite
-from metaop.unified_graph.loop import Body, last, stack
-from metaop.unified_graph.node import Node, constant
+from metaop.unified_graph.loop import Body, body_inputs, last, stack
+from metaop.unified_graph.node import Node, constant, input_node
 
 
 @composite(variadic=True)
-def repeat(operands: tuple[Node, ...], body: Body, stacked: tuple[Node, ...]) -> tuple[Node, ...]:
-    """The last of all carried values, then each of the values in `stacked` at all positions.
+def repeat(
+    operands: tuple[Node, ...],
+    step: StepGraph | FixedStep,
+    hidden: int,
+    sliced: tuple[bool, ...],
+    length: int,
+    reverse: bool,
+    guarded: bool,
+    recompute: bool,
+) -> tuple[Node, ...]:
+    """The last of all carried values, then the further results of the step at all positions.
 
-    The operands are the first carried values, then what the further inputs of the body read.
+    The operands are the first carried values, then one for each flag in `sliced`. Of the position
+    and what follows it, the step does not take the first `hidden`. See `Body` for the rest.
     """
-    count = len(body.carried)
-    if body.length == 0:
+    count = len(operands) - len(sliced)
+    made = step.nodes(body_inputs(operands, count, sliced)[hidden:])
+    body = Body(tuple(made[:count]), sliced, length, reverse, guarded, recompute)
+    stacked = made[count:]
+    if length == 0:
         empty = [constant(0, node.dtype, (0, *node.shape)) for node in stacked]
         return (*operands[:count], *empty)
     finals = [last(body, operands, number) for number in range(count)]
@@ -23,14 +38,20 @@ def repeat(operands: tuple[Node, ...], body: Body, stacked: tuple[Node, ...]) ->
 
 
 @composite(variadic=True)
-def choose(operands: tuple[Node, ...], chosen: Body, other: Body) -> tuple[Node, ...]:
-    """What one of two bodies makes of all operands but the first, a bool that chooses.
+def choose(
+    operands: tuple[Node, ...], chosen: StepGraph | FixedStep, other: StepGraph | FixedStep
+) -> tuple[Node, ...]:
+    """What one of two steps makes of all operands but the first, a bool that chooses.
 
     Each is a loop of one step at most, and carries the choice and then its results.
     """
     choice, *rest = operands
-    empty = [constant(0, node.dtype, node.shape) for node in chosen.carried[1:]]
+    # Behind the position and the choice are the results so far, then what both sides read.
+    inputs = [input_node(2 + chosen.result_count + k, x.shape, x.dtype) for k, x in enumerate(rest)]
+    flag, alike = input_node(1, (), dtypes.bool_), (False,) * len(rest)
+    bodies = [Body((flag, *step.nodes(inputs)), alike, 1, guarded=True) for step in (chosen, other)]
+    empty = [constant(0, node.dtype, node.shape) for node in bodies[0].carried[1:]]
     first = [choice, *empty, *rest]
-    found = [last(chosen, first, k) for k in range(1, len(chosen.carried))]
+    found = [last(bodies[0], first, k) for k in range(1, 1 + chosen.result_count)]
     second = [apply("bitwise_not", choice), *found, *rest]
-    return tuple(last(other, second, k) for k in range(1, len(other.carried)))
+    return tuple(last(bodies[1], second, k) for k in range(1, 1 + chosen.result_count))
