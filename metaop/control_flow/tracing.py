@@ -21,11 +21,16 @@ from metaop.unified_graph.tracing import Trace, state
 Flow = tuple[list[Tensor], TreeSpec]
 
 
+class _DerivedError(Exception):
+    """Raised for a step with a composite that was derived for some sizes, a gradient for one."""
+
+
 class Step(NamedTuple):
     """What a function made of its arguments.
 
     `results` are calls that lead back to `arguments` and to `closed`, the values from before that
-    the function used; `structure` is how the results were nested.
+    the function used; `structure` is how the results were nested. Where gradients were off around
+    the loop, as while a program is exported, no call of the step tells that it `stops` them.
     """
 
     name: str
@@ -33,6 +38,7 @@ class Step(NamedTuple):
     results: list[Call]
     structure: TreeSpec
     closed: list[Call]
+    stops: bool
 
     @property
     def types(self) -> list[TensorType]:
@@ -43,54 +49,56 @@ class Step(NamedTuple):
         inputs = [*self.arguments, *closed]
         order = _order(self.results, set(inputs))
         try:
-            return _general(inputs, order, self.results)
+            return self._general(inputs, order)
         except _DerivedError:
-            return _fixed(inputs, order, self.results)
+            return self._fixed(inputs, order)
 
-
-class _DerivedError(Exception):
-    """Raised for a step with a composite that was derived for some sizes, a gradient for one."""
-
-
-def _general(inputs: Sequence[Call], order: Sequence[Call], results: Sequence[Call]) -> StepGraph:
-    known = {call: position for position, call in enumerate(inputs)}
-    end = len(inputs)
-    calls = []
-    for call in order:
-        signature = call.signature
-        if signature is None:
-            source = call.inputs[0]
-            if source.signature is not None and call.index >= source.signature.result_count:
+    def _general(self, inputs: Sequence[Call], order: Sequence[Call]) -> StepGraph:
+        known = {call: position for position, call in enumerate(inputs)}
+        end = len(inputs)
+        calls = []
+        for call in order:
+            signature = call.signature
+            if signature is None:
+                source = call.inputs[0]
+                if source.signature is not None and call.index >= source.signature.result_count:
+                    raise _DerivedError
+                known[call] = known[source] + call.index
+                continue
+            if signature.composite.derivation is not None:
                 raise _DerivedError
-            known[call] = known[source] + call.index
-            continue
-        if signature.composite.derivation is not None:
-            raise _DerivedError
-        present = iter(call.inputs)
-        sources = [None if kind is None else known[next(present)] for kind in signature.input_types]
-        calls.append(
-            StepCall(
-                signature.composite,
-                signature.attributes,
-                Wires(tuple(sources)),
-                _ends_history(call),
+            present = iter(call.inputs)
+            sources = [
+                None if kind is None else known[next(present)] for kind in signature.input_types
+            ]
+            calls.append(
+                StepCall(
+                    signature.composite,
+                    signature.attributes,
+                    Wires(tuple(sources)),
+                    self._ends_history(call),
+                )
             )
-        )
-        known[call] = end
-        end += signature.result_count
-    return StepGraph(tuple(calls), Wires(tuple([known[call] for call in results])))
+            known[call] = end
+            end += signature.result_count
+        return StepGraph(tuple(calls), Wires(tuple([known[call] for call in self.results])))
 
+    def _fixed(self, inputs: Sequence[Call], order: Sequence[Call]) -> FixedStep:
+        nodes = [input_node(k, call.type.shape, call.type.dtype) for k, call in enumerate(inputs)]
+        known = {call: [node] for call, node in zip(inputs, nodes)}
+        for call in order:
+            if call.signature is None:
+                known[call] = known[call.inputs[0]][call.index :]
+                continue
+            made = call.signature.instantiate([known[source][0] for source in call.inputs])
+            known[call] = list(map(stopped, made)) if self._ends_history(call) else made
+        return FixedStep(tuple(nodes), tuple([known[call][0] for call in self.results]))
 
-def _fixed(inputs: Sequence[Call], order: Sequence[Call], results: Sequence[Call]) -> FixedStep:
-    nodes = [input_node(k, call.type.shape, call.type.dtype) for k, call in enumerate(inputs)]
-    known = {call: [node] for call, node in zip(inputs, nodes)}
-    for call in order:
-        if call.signature is None:
-            known[call] = known[call.inputs[0]][call.index :]
-            continue
-        made = call.signature.instantiate([known[source][0] for source in call.inputs])
-        known[call] = list(map(stopped, made)) if _ends_history(call) else made
-    return FixedStep(tuple(nodes), tuple([known[call][0] for call in results]))
+    def _ends_history(self, call: Call) -> bool:
+        """Whether no gradient flows through a call, though its inputs have one."""
+        is_leaf = call.tape is not None and call.tape.accumulate is not None
+        has_none = not call.requires_grad and any(x.requires_grad for x in call.inputs)
+        return self.stops and (is_leaf or has_none)
 
 
 def flattened(what: str, value: Any) -> Flow:
@@ -149,7 +157,7 @@ def traced(
     inside = known.union(order)
     closed = [x for call in order for x in call.inputs if x not in inside]
     closed += [call for call in results if call not in inside]
-    return Step(name, arguments, results, made, list(dict.fromkeys(closed)))
+    return Step(name, arguments, results, made, list(dict.fromkeys(closed)), modes.gradients)
 
 
 def _argument(kind: TensorType) -> Call:
@@ -211,9 +219,3 @@ def _order(results: Sequence[Call], known: set[Call], started: int = 0) -> list[
             seen.add(call)
             stack.extend(call.inputs)
     return sorted(seen, key=lambda call: call.sequence)
-
-
-def _ends_history(call: Call) -> bool:
-    """Whether no gradient flows through a call, though its inputs have one."""
-    is_leaf = call.tape is not None and call.tape.accumulate is not None
-    return is_leaf or (not call.requires_grad and any(x.requires_grad for x in call.inputs))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,13 +23,14 @@ from metaop.export.recorded import Recorded, record
 from metaop.export.structure import put_together, taken_apart
 from metaop.fusion.simplify import simplify
 from metaop.fusion.split_complex import split_complex
-from metaop.fusion.unroll import unroll
 from metaop.nn.module import Module
 from metaop.serialization.damage import Damage
 from metaop.tensor.core import Tensor, from_array
 from metaop.unified_graph.dtype import DType, from_numpy_dtype
+from metaop.unified_graph.loop import Loop
 from metaop.unified_graph.node import Node
 from metaop.unified_graph.recording import Call
+from metaop.unified_graph.rewrite import rebuild
 from metaop.unified_graph.symbolic_cut import structure_key
 from metaop.unified_graph.tensor_type import CPU
 from metaop.version import __version__
@@ -209,7 +211,7 @@ class _Exporter:
     # --- graphs -----------------------------------------------------------------------------
 
     def _fixed(self, recorded: Recorded) -> _Graph:
-        outputs = unroll(split_complex(*recorded.subgraph.expand())[1])
+        _, outputs = split_complex(*recorded.subgraph.expand())
         sources = [
             constant_record(one["value"], leaf) if "value" in one else one
             for one, leaf in zip(
@@ -327,8 +329,23 @@ class _Exporter:
             return False
         graph = self._fixed(self._record(sizes))
         wanted = GraphReader(Numbers([], {}), inputs, weights).read(graph.nodes, graph.outputs)
-        found = simplify(outputs), simplify(wanted)
+        found = _in_one_form(outputs), _in_one_form(wanted)
         return all(one is other for one, other in zip(*found))
+
+
+def _in_one_form(outputs: Sequence[Node]) -> list[Node]:
+    """The outputs simplified, steps of loops included, so that equal graphs are the same nodes."""
+
+    def turned(node: Node) -> Node:
+        if not isinstance(node.op, Loop):
+            return node
+        body, stacked = node.op.definition, node.op.stacked
+        plain = body._replace(carried=tuple(_in_one_form(body.carried)))
+        value = None if stacked is None else _in_one_form([stacked])[0]
+        op = replace(node.op, definition=plain, stacked=value)
+        return Node(op, node.inputs, node.shape, node.dtype)
+
+    return rebuild(simplify(outputs), transform=turned)
 
 
 def _dtype_of(array: np.ndarray) -> DType:

@@ -15,7 +15,6 @@ from metaop.export.leaves import used_at
 from metaop.export.numbers import Numbers, NumberWriter, UnboundError
 from metaop.export.recorded import Recorded
 from metaop.fusion.split_complex import split_complex
-from metaop.fusion.unroll import unroll
 from metaop.unified_graph.cut import Subgraph
 from metaop.unified_graph.recording import Call
 from metaop.unified_graph.structure import without_numbers
@@ -51,7 +50,7 @@ class General:
         first, second = choices[:2]
         try:
             self.cut = SymbolicCut(second.recorded.subgraph, first.numbers)
-            self.outputs = unroll(split_complex(self.cut.inputs, self.cut.outputs)[1])
+            _, self.outputs = split_complex(self.cut.inputs, self.cut.outputs)
         except NotGeneralError as reason:
             raise ExportError(
                 f"the graph has no form for all sizes: {reason}",

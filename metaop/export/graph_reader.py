@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from metaop.elementwise.functions import FUNCTIONS
 from metaop.elementwise.meta_op import Elementwise
@@ -24,27 +24,44 @@ from metaop.unified_graph.access import NEVER, Divisible, Guard, IndexMap, Withi
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.index_atoms import Lookup
 from metaop.unified_graph.index_expr import IndexExpr
+from metaop.unified_graph.loop import ENDLESS, Body, body_inputs, last, stack
 from metaop.unified_graph.node import Constant, Index, Node, Shape, constant
 from metaop.unified_graph.symbolic import is_symbolic
 
 _DEEPEST = 48
 _MOST_AXES = 64
 _MOST_TERMS = 1 << 10
+_MOST_NESTED_LOOPS = 8
 _LOGICAL = ("and", "or")
 _OF_TRUTHS = (*_LOGICAL, "max", "min", "amax", "amin")
+
+
+class _Repeated(NamedTuple):
+    """A loop: the body, what it runs on, and the values of which it keeps those of all steps."""
+
+    body: Body
+    operands: tuple[Node, ...]
+    stacked: list[Node]
 
 
 class GraphReader:
     """Makes nodes from records, for plain or for symbolic sizes.
 
     `inputs` and `weights` are nodes with the types that the program gives them. Symbolic sizes
-    replace plain ones that have been read, and so checked, before.
+    replace plain ones that have been read, and so checked, before. The graph of a step lies within
+    so many loops as `depth` says.
     """
 
-    def __init__(self, numbers: Numbers, inputs: Sequence[Node], weights: Sequence[Node]) -> None:
-        self._numbers = numbers
+    def __init__(
+        self,
+        numbers: Numbers,
+        inputs: Sequence[Node],
+        weights: Sequence[Node],
+        depth: int = 0,
+    ) -> None:
+        self._numbers, self._depth = numbers, depth
         self._sources = {"input": inputs, "weight": weights}
-        self._nodes: list[Node] = []
+        self._nodes: list[Node | _Repeated] = []
 
     def read(self, records: Sequence[Any], outputs: Sequence[Any]) -> list[Node]:
         """The output nodes of a graph."""
@@ -63,10 +80,15 @@ class GraphReader:
     def _at(self, position: Any) -> Node:
         if type(position) is not int or not 0 <= position < len(self._nodes):
             raise Damage(f"it needs node {position!r}, which does not exist yet")
-        return self._nodes[position]
+        found = self._nodes[position]
+        if not isinstance(found, Node):
+            raise Damage(f"it needs node {position}, which is a loop and no value")
+        return found
 
-    def _node(self, record: dict[str, Any]) -> Node:
+    def _node(self, record: dict[str, Any]) -> Node | _Repeated:
         kind = record["op"]
+        if kind == "loop":
+            return self._loop(record)
         if kind in ("input", "weight"):
             sources, number = self._sources[kind], record["number"]
             if type(number) is not int or not 0 <= number < len(sources):
@@ -105,7 +127,11 @@ class GraphReader:
         _expect(inputs, 0)
         if dtype is not dtypes.int64:
             raise Damage("an index must be an int64")
-        return Node(Index(self._expression(record["value"], shape, [])), (), shape, dtype)
+        expr = self._expression(record["value"], shape, [])
+        if not expr.terms and not is_symbolic(expr.constant):
+            # A size, where it is no symbol: what reads it is simplified as with any constant.
+            return constant(expr.constant, dtype, shape)
+        return Node(Index(expr), (), shape, dtype)
 
     def _elementwise(self, record: Any, inputs: list[Node], shape: Shape, dtype: DType) -> Node:
         function = FUNCTIONS.get(record["function"])
@@ -162,6 +188,57 @@ class GraphReader:
         if not shape[-1] < LONGEST_ROW:
             raise Damage(f"rows of {shape[-1]} elements are too long to be sorted")
         return Node(Order(), inputs, shape, dtype)
+
+    # --- loops ------------------------------------------------------------------------------
+
+    def _loop(self, record: dict[str, Any]) -> _Repeated:
+        operands = tuple(self._at(one) for one in record["in"])
+        sliced, flags = tuple(record["sliced"]), [record[name] for name in _LOOP_FLAGS]
+        if any(type(one) is not bool for one in (*sliced, *flags)):
+            raise Damage("a flag of a loop is no truth value")
+        count = len(record["carried"])
+        if count + len(sliced) != len(operands) or self._depth == _MOST_NESTED_LOOPS:
+            raise Damage("a loop does not fit its operands, or lies in too many others")
+        length = self._numbers.integer(record["length"], ENDLESS)
+        guarded, reverse, _ = flags
+        if length == 0:
+            raise Damage("a loop has no steps")
+        if length == ENDLESS and (not guarded or reverse or any(sliced)):
+            raise Damage("a loop without an end has slices, or nothing that ends it")
+        if guarded and record["stacked"]:
+            raise Damage("a stack of a loop that may end early would be undefined in part")
+        for source, flag in zip(operands[count:], sliced):
+            if flag:
+                _check_shape(source.shape[:1], (length,))
+        inputs = body_inputs(operands, count, sliced)
+        if guarded and not (count and inputs[1].shape == () and inputs[1].dtype is dtypes.bool_):
+            raise Damage("a loop is ended by a value that is no truth value")
+        reader = GraphReader(self._numbers, inputs, (), self._depth + 1)
+        made = reader.read(record["nodes"], [*record["carried"], *record["stacked"]])
+        for before, after in zip(inputs[1:], made[:count]):
+            _check_shape(after.shape, before.shape)
+            _check_dtype(after, before.dtype)
+        body = Body(tuple(made[:count]), sliced, length, reverse, guarded, record["recompute"])
+        return _Repeated(body, operands, made[count:])
+
+    def _result(self, record: Any, inputs: list[Node], shape: Shape, dtype: DType) -> Node:
+        position, number = record["of"], record["number"]
+        if type(position) is not int or not 0 <= position < len(self._nodes):
+            raise Damage(f"it needs loop {position!r}, which does not exist yet")
+        loop = self._nodes[position]
+        _expect(inputs, 0)
+        if not isinstance(loop, _Repeated) or type(number) is not int:
+            raise Damage(f"node {position} is no loop")
+        count = len(loop.body.carried)
+        if not 0 <= number < count + len(loop.stacked):
+            raise Damage(f"a loop has no result {number}")
+        if number < count:
+            node = last(loop.body, loop.operands, number)
+        else:
+            node = stack(loop.body, loop.operands, loop.stacked[number - count])
+        _check_shape(node.shape, shape)
+        _check_dtype(node, dtype)
+        return node
 
     # --- maps -------------------------------------------------------------------------------
 
@@ -244,7 +321,9 @@ _READERS = {
     "reindex": GraphReader._reindex,
     "reduce": GraphReader._reduce,
     "order": GraphReader._order,
+    "result": GraphReader._result,
 }
+_LOOP_FLAGS = ("guarded", "reverse", "recompute")
 
 
 def dtype_named(name: Any) -> DType:

@@ -4,13 +4,13 @@ A record has `op`, the numbers of its operand nodes in `in`, `shape`, `dtype`, a
 operator. The domain of a map is the shape of a reindex's result, or of a reduce's first operand. An
 index expression is `[constant, [factor, atom], …]`, or only its constant. An atom is
 `["axis", k]`, `["//", expression, divisor]`, `["%", expression, divisor]`, or `["at", operand,
-[expression, …], bound]`, an element of an index operand.
+[expression, …], bound]`, an element of an index operand. A `loop` is no value, but has results.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from metaop.elementwise.meta_op import Elementwise
 from metaop.errors import ExportError
@@ -22,6 +22,7 @@ from metaop.unified_graph.access import IndexMap, Within
 from metaop.unified_graph.code import Code
 from metaop.unified_graph.index_atoms import Atom, Axis, Lookup, Quotient, Remainder
 from metaop.unified_graph.index_expr import IndexExpr
+from metaop.unified_graph.loop import Body, Loop, body_inputs
 from metaop.unified_graph.node import Constant, Index, Input, Node, topological
 from metaop.unified_graph.symbolic import SymFloat
 
@@ -33,6 +34,7 @@ class GraphWriter:
         self.records: list[dict[str, Any]] = []
         self._numbers, self._sources = numbers, sources
         self._positions: dict[Node, int] = {}
+        self._loops: dict[tuple[Body, tuple[Node, ...]], _Loop] = {}
 
     def write(self, outputs: Sequence[Node]) -> list[int]:
         """Appends all nodes that the outputs need; returns the positions of the outputs."""
@@ -52,6 +54,10 @@ class GraphWriter:
         if isinstance(op, Input):
             return self._sources[op.slot]
         common = {"dtype": node.dtype.name, "shape": self._integers(node.shape)}
+        if isinstance(op, Loop):
+            loop = self._loop(op.definition, node.inputs)
+            number = op.number if op.stacked is None else loop.number_of(op.stacked)
+            return {"op": "result", "of": loop.position, "number": number, **common}
         inputs = {"in": [self._positions[source] for source in node.inputs]}
         if isinstance(op, Constant):
             if isinstance(op.bits, SymFloat):
@@ -75,6 +81,29 @@ class GraphWriter:
                 fix="write it with operators to export it",
             )
         raise ExportError(f"a {op.name} node has no form in a file")
+
+    def _loop(self, body: Body, operands: tuple[Node, ...]) -> _Loop:
+        """The loop that runs a body on operands, whose record is appended at its first result."""
+        known = self._loops.get((body, operands))
+        if known is None:
+            inputs = body_inputs(operands, len(body.carried), body.sliced)
+            sources = [{"op": "input", "number": number} for number in range(len(inputs))]
+            step = GraphWriter(self._numbers, sources)
+            record = {
+                "op": "loop",
+                "in": [self._positions[source] for source in operands],
+                "sliced": list(body.sliced),
+                "length": self._numbers.reference(body.length),
+                "reverse": body.reverse,
+                "guarded": body.guarded,
+                "recompute": body.recompute,
+                "carried": step.write(body.carried),
+                "stacked": [],
+                "nodes": step.records,
+            }
+            known = self._loops[body, operands] = _Loop(len(self.records), record, step)
+            self.records.append(record)
+        return known
 
     def _integers(self, values: Sequence[Any]) -> list[Any]:
         return [self._numbers.reference(value) for value in values]
@@ -110,6 +139,22 @@ class GraphWriter:
             indices = [self._expression(expr) for expr in atom.indices]
             return ["at", atom.operand, indices, self._numbers.reference(atom.bound)]
         raise ExportError(f"{atom} is known only where a program runs on several ranks")
+
+
+class _Loop(NamedTuple):
+    """The record of a loop, where it stands, and what writes the graph of its step."""
+
+    position: int
+    record: dict[str, Any]
+    step: GraphWriter
+
+    def number_of(self, value: Node) -> int:
+        """The number of the result that has a value of all steps; carried ones come first."""
+        (position,) = self.step.write([value])
+        stacked = self.record["stacked"]
+        if position not in stacked:
+            stacked.append(position)
+        return len(self.record["carried"]) + int(stacked.index(position))
 
 
 def written_scalar(value: Any) -> Any:

@@ -28,6 +28,7 @@ from metaop.errors import ArgumentError, UnsupportedError
 from metaop.export.driver import ALIGNMENT, Copy, Driver, Launch, Place, driver_text
 from metaop.export.header import Array, Signature, header_text
 from metaop.export.program import Program, Size
+from metaop.fusion.unroll import unroll
 from metaop.serialization.damage import Damage
 from metaop.unified_graph.node import Node
 from metaop.unified_graph.shape_env import ShapeEnv
@@ -178,6 +179,7 @@ class _Planned:
         self._symbols = {size.name: self._symbol(size) for size in self.sizes}
         try:
             inputs, weights, outputs = program.nodes({**fixed, **self._symbols})
+            outputs = unroll(outputs)
             self._inputs, self._outputs = inputs, outputs
             self._schedule = schedule([*inputs, *weights], outputs, machine_for(target), self.env)
         except Damage as reason:

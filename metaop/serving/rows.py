@@ -24,6 +24,7 @@ from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import IndexMap, Within
 from metaop.unified_graph.index_atoms import Atom, Axis, Lookup, Quotient, Remainder
 from metaop.unified_graph.index_expr import IndexExpr
+from metaop.unified_graph.loop import Loop
 from metaop.unified_graph.node import Constant, Index, Input, Node, Shape, input_node, topological
 from metaop.unified_graph.shape_env import ShapeEnv
 from metaop.unified_graph.symbolic import NotGeneralError, is_symbolic
@@ -122,6 +123,13 @@ class Proof:
             source = self.place(node.inputs[0].shape)
             self._require((source is None) == (place is None), node)
             self._map(node, op.map, source, node.shape)
+        elif isinstance(op, Loop):
+            # Its steps compute rows of rows, one after another; how many there are is no matter of
+            # rows, nor is what ends it, which is a single value.
+            self._require(not is_symbolic(op.definition.length), node)
+            roots = [*op.definition.carried, *([] if op.stacked is None else [op.stacked])]
+            for inner in topological(roots):
+                self.check(inner)
         else:
             is_sorted_across = place is not None and place.axis == len(node.shape) - 1
             self._require(isinstance(op, Order) and not is_sorted_across, node)

@@ -158,21 +158,6 @@ def test_multiples(tmp_path: Path) -> None:
         program(metaop.rand(6))
 
 
-def test_loops_are_written_out(tmp_path: Path) -> None:
-    lstm, x = nn.LSTM(3, 5, batch_first=True), metaop.rand(2, 12, 3)
-    metaop.export(lstm.eval(), x, tmp_path / "m.mo", dynamic={"input": {0: "batch"}})
-    program, more = metaop.load_program(tmp_path / "m.mo"), metaop.rand(7, 12, 3)
-    same(program(more)[0], lstm(more)[0])
-
-    def sums(x: metaop.Tensor) -> Any:
-        return metaop.scan(lambda total, row: (total + row, total * row), metaop.zeros(3), x)[1]
-
-    metaop.export(sums, more[0], tmp_path / "s.mo")
-    same(metaop.load_program(tmp_path / "s.mo")(more[1]), sums(more[1]))
-    with pytest.raises(ExportError, match="name fewer axes in dynamic"):
-        metaop.export(lstm, x, tmp_path / "m.mo", dynamic={"input": {1: "time"}})
-
-
 def test_arguments_and_results_keep_their_structure(tmp_path: Path) -> None:
     def nest(pair: Any, table: Any, flag: bool, *rest: Any, scale: Any) -> Any:
         total = pair[0] + pair[1] + table["x"] + rest[0] * scale[0]

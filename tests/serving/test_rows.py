@@ -16,7 +16,7 @@ from metaop.nn import functional as F
 from metaop.reindex.meta_op import reindex
 from metaop.reindex.order import Order
 from metaop.serving.model import Model
-from metaop.serving.rows import DependentError, Place, Proof, rows_of
+from metaop.serving.rows import DependentError, Place, Proof, Rows, rows_of
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import IndexMap, Within
@@ -196,3 +196,23 @@ def test_rows_of_networks(name: str, tmp_path: Path) -> None:
     axis = 1 if name == "lstm" else 0
     rows = rows_of(program, model.counted, {"length": 5} if name == "gpt" else {})
     assert {*rows.inputs, *rows.outputs} == {Place(axis, 1)}
+
+
+def test_rows_of_loops(tmp_path: Path) -> None:
+    """Steps map rows to rows; a choice that looks at all rows does not."""
+
+    def each(x: metaop.Tensor) -> Any:
+        return metaop.scan(lambda c, row: ((c + row).tanh(), c), x[0] * 0, x)[1]
+
+    program = exported(each, floats(5, 3, 4), dynamic=[{0: "steps", 1: "batch"}], folder=tmp_path)
+    steps, batch = program.sizes
+    assert rows_of(program, batch, {"steps": 7}) == Rows("batch", (Place(1, 1),), (Place(1, 1),))
+    with pytest.raises(DependentError):
+        rows_of(program, steps, {"batch": 3})
+
+    def chosen(x: metaop.Tensor) -> metaop.Tensor:
+        return metaop.cond(x.sum() > 0, lambda x: x * 2, lambda x: -x, (x,))
+
+    program = exported(chosen, floats(3, 4), folder=tmp_path)
+    with pytest.raises(DependentError):
+        rows_of(program, program.sizes[0], {})
