@@ -72,6 +72,10 @@ class DTypeError(MetaopError, NotImplementedError):
     """A dtype that the operator does not accept: `metaop.ones(2).long().mean()`."""
 
 
+class RangeError(DTypeError, OverflowError, ValueError):
+    """A number that its type cannot hold: `metaop.tensor(2**70)`."""
+
+
 class DeviceError(MetaopError, RuntimeError, AssertionError):
     """Operands on different devices, or a device that this machine lacks."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from metaop.elementwise.meta_op import broadcast_shapes, cast, where
-from metaop.errors import ArgumentError, ShapeError
+from metaop.errors import ArgumentError, DimensionError, ShapeError
 from metaop.reduce.meta_op import reduce_with_map
 from metaop.reindex import views
 from metaop.reindex.meta_op import reindex
@@ -89,7 +89,14 @@ def _advanced_map(
 
     The common shape of the indices replaces adjacent dimensions, and comes first otherwise.
     """
-    common = broadcast_shapes("index", *(index.shape for index in indices))
+    try:
+        common = broadcast_shapes("index", *(index.shape for index in indices))
+    except ShapeError:
+        listed = " and ".join(str(list(index.shape)) for index in indices)
+        raise DimensionError(
+            f"shape mismatch: indexing tensors could not be broadcast together: {listed}",
+            fix="give all index tensors one shape, or index by one at a time: x[rows][:, columns]",
+        ) from None
     adjacent = dims == tuple(range(dims[0], dims[0] + len(dims)))
     position = dims[0] if adjacent else 0
     others = [k for k in range(source.ndim) if k not in dims]

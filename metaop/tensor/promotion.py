@@ -11,7 +11,7 @@ import numpy as np
 
 from metaop.elementwise.functions import FUNCTIONS
 from metaop.elementwise.scalar_function import to_float
-from metaop.errors import ArgumentTypeError, DivisionError, DTypeError
+from metaop.errors import ArgumentTypeError, DivisionError, RangeError
 from metaop.operators.complex_numbers import joined
 from metaop.operators.pointwise import POINTWISE
 from metaop.tensor.core import Tensor, from_array, wrap
@@ -125,8 +125,8 @@ def binary(step: Composite, left: Any, right: Any) -> Tensor:
             if dtype.is_differentiable or (dtype.kind == "int" and type(right) is int):
                 if (type(right), right) in _COMPILED_IN:
                     return wrap(record(step, (call, None), (None, right)))
-                number = scalar_leaf(right, dtype, call.type.device)
-                return wrap(record(step, (call, number)))
+                leaf = scalar_leaf if dtype.is_differentiable else number_call
+                return wrap(record(step, (call, leaf(right, dtype, call.type.device))))
     return mixed(step, (left, right))
 
 
@@ -166,8 +166,12 @@ def number_call(number: Number, dtype: DType, device: Device) -> Call:
     if isinstance(number, complex):
         parts = [scalar_leaf(x, dtype, device) for x in (number.real, number.imag)]
         return record(joined, parts)
-    if dtype.kind == "int" and isinstance(number, float) and not math.isfinite(number):
-        number = 0
+    if dtype.kind == "int":
+        if isinstance(number, float) and not math.isfinite(number):
+            number = 0
+        elif not -(2**63) <= number < 2**64:
+            # Narrower types wrap, but no memory holds so large an integer.
+            check_fits(number, dtypes.int64)
     return scalar_leaf(number, dtype, device)
 
 
@@ -178,10 +182,10 @@ def fitting_call(number: Number, dtype: DType, device: Device) -> Call:
 
 
 def check_fits(number: Number, dtype: DType) -> None:
-    """Raises DTypeError for a number out of the range of a type; negative ones wrap as in C."""
+    """Raises RangeError for a number out of the range of a type; negative ones wrap as in C."""
     if isinstance(number, complex):
         if not dtype.is_complex:
-            raise DTypeError(
+            raise RangeError(
                 f"value cannot be converted to type {dtype.name} without overflow: {number}",
                 fix="use a complex type, or take .real",
             )
@@ -196,7 +200,7 @@ def check_fits(number: Number, dtype: DType) -> None:
     else:
         return
     if not fits:
-        raise DTypeError(
+        raise RangeError(
             f"value cannot be converted to type {dtype.name} without overflow: {number}",
             fix="use a type that holds the number",
         )

@@ -162,7 +162,7 @@ def _index(self: Tensor) -> int:
 
 
 def _format(self: Tensor, spec: str) -> str:
-    if self.ndim == 0 and (spec or not self.requires_grad):
+    if self.ndim == 0 and self.device.type != "meta" and (spec or type(self) is Tensor):
         return self.item().__format__(spec)
     return object.__format__(self, spec)
 

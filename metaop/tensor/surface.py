@@ -89,12 +89,17 @@ def method(name: str = "", **options: Any) -> Callable[[Function], Function]:
     return public(method=name or True, export=False, **options)
 
 
-def attribute(*names: str) -> Callable[[Function], Function]:
-    """Declares a function of a tensor as a property, under its own name or under `names`."""
+def attribute(
+    *names: str, written: Callable[[Tensor, Any], None] | None = None
+) -> Callable[[Function], Function]:
+    """Declares a function of a tensor as a property, under its own name or under `names`.
+
+    `written` is what an assignment to it does; without it, there is none.
+    """
 
     def declare(function: Function) -> Function:
         for name in names or (function.__name__,):
-            _bind(name, property(function))
+            _bind(name, property(function, written))
         return function
 
     return declare

@@ -336,3 +336,33 @@ def test_maps_over_batches_and_tangents() -> None:
     assert metaop.autograd.gradcheck(lambda x: (x * other[0]).sin() / x.conj(), (leaf,))
     value, tangent = metaop.func.jvp(lambda x: x.exp(), (batch[0],), (other[0],))
     np.testing.assert_allclose(tangent.numpy(), (value * other[0]).numpy(), 1e-10)
+
+
+def test_parts_are_written() -> None:
+    def written(lib: Any) -> list[Any]:
+        z = lib.tensor(NUMBERS[0, 0, :, 0].tolist()) + 0j
+        z.requires_grad_()
+        w = z * 2
+        w.imag = lib.tensor([1.0, 2.0, 3.0, 4.0])
+        w.real += 0.5
+        w[1:].real = 3
+        real = lib.ones(2)
+        real.real = lib.zeros(2)
+        w.abs().sum().backward()
+        return [w.detach().numpy(), z.grad.numpy(), real.numpy()]
+
+    for mine, theirs in zip(written(metaop), written(torch), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-6)
+
+
+@pytest.mark.parametrize("lib", [metaop, torch])
+def test_what_cannot_be_a_part(lib: Any) -> None:
+    z = lib.ones(2) + 0j
+    with pytest.raises(TypeError):
+        z.real = [1.0, 2.0]
+    with pytest.raises(RuntimeError):
+        z.imag = lib.ones(3)
+    with pytest.raises(RuntimeError):
+        lib.ones(2).imag = 1
+    with pytest.raises(RuntimeError):
+        z.requires_grad_().real = 0

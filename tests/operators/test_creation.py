@@ -65,7 +65,7 @@ def test_tensor(data: object) -> None:
 def test_ragged_and_unknown_data() -> None:
     with pytest.raises(ValueError, match="length"):
         metaop.tensor([[1, 2], [3]])
-    with pytest.raises(TypeError):
+    with pytest.raises(ValueError, match="too many dimensions"):
         metaop.tensor(["a"])
     with pytest.raises(TypeError):
         metaop.from_numpy(np.array(["a"]))

@@ -104,3 +104,32 @@ def test_steps_have_a_gradient_of_zero(name: str) -> None:
 def test_convolutions_name_what_would_fit(weight: tuple[int, ...], groups: int, fix: str) -> None:
     with pytest.raises(MetaopError, match=fix):
         metaop.nn.functional.conv2d(metaop.ones(2, 4, 8, 8), metaop.ones(*weight), groups=groups)
+
+
+@pytest.mark.parametrize(
+    ("program", "error"),
+    [
+        (lambda lib: lib.ones(3, 3)[[0, 1], [0, 1, 2]], IndexError),
+        (lambda lib: lib.ones(3, 3).__setitem__(([0, 1], [0, 1, 2]), 1), IndexError),
+        (lambda lib: lib.complex(lib.ones(2), lib.ones(3)), RuntimeError),
+        (lambda lib: lib.normal(lib.ones(2), lib.ones(3)), RuntimeError),
+        (lambda lib: lib.take_along_dim(lib.ones(2, 3), lib.ones(3, 1).long(), 1), RuntimeError),
+        (lambda lib: lib.masked_select(lib.ones(2), lib.ones(3).bool()), RuntimeError),
+        (lambda lib: lib.ones(2).masked_scatter(lib.ones(3).bool(), lib.ones(3)), RuntimeError),
+        (lambda lib: lib.tensor(["a"]), ValueError),
+        (lambda lib: lib.tensor("a"), TypeError),
+        (lambda lib: lib.tensor(2**70), ValueError),
+        (lambda lib: lib.tensor([1, 2**64]), ValueError),
+        (lambda lib: lib.full((2,), 2**70), OverflowError),
+        (lambda lib: lib.ones(2).long() + 2**70, OverflowError),
+        (lambda lib: lib.ones(2).long() < 2**70, OverflowError),
+    ],
+)
+def test_mistakes_have_pytorchs_classes_and_the_users_line(
+    program: Callable[..., Any], error: type
+) -> None:
+    with pytest.raises(error):
+        program(torch)
+    with pytest.raises(error, match="test_refusals.py") as raised:
+        program(metaop)
+    assert isinstance(raised.value, MetaopError)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
-import numpy as np
-
+from metaop.elementwise.meta_op import broadcast_shapes
 from metaop.errors import ArgumentTypeError, DTypeError
 from metaop.operators import complex_numbers as operators
 from metaop.operators.pointwise import POINTWISE
@@ -65,7 +65,7 @@ def complex(real: Tensor, imag: Tensor) -> Tensor:
             f"Expected both inputs to be Half, Float or Double tensors but got {real.dtype.name}",
             fix="convert them with .float()",
         )
-    shape = np.broadcast_shapes(real.shape, imag.shape)
+    shape = broadcast_shapes("complex", real.shape, imag.shape)
     return wrap(record(operators.joined, (real.expand(shape).call, imag.expand(shape).call)))
 
 
@@ -140,7 +140,17 @@ def angle(input: Tensor) -> Tensor:
     return wrap(record(operators.angle, (values.call,)))
 
 
-attribute("real")(real)
-attribute("imag")(imag)
+def _writes(part: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Any], None]:
+    """What an assignment to a part of a tensor does: the part is a view."""
+
+    def write(input: Tensor, value: Any) -> None:
+        own = part(input)
+        own.copy_(value) if isinstance(value, Tensor) else own.fill_(value)
+
+    return write
+
+
+attribute("real", written=_writes(real))(real)
+attribute("imag", written=_writes(imag))(imag)
 conj_physical = synonym("conj_physical", conj, in_place=True, in_place_function=True, out=True)
 resolve_neg = synonym("resolve_neg", resolve_conj)

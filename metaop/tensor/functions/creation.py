@@ -167,7 +167,13 @@ def _array_of(data: Any, dtype: DType | None) -> np.ndarray:
         one = dtypes.from_numpy_dtype(value.dtype) if isinstance(value, np.generic) else None
         one = one or _type_of_number(value)
         found = one if found is None else dtypes.promote(found, one)
-    return np.array(leaves, (found or defaults.dtype).numpy).reshape(shape)
+    found = found or defaults.dtype
+    try:
+        return np.array(leaves, found.numpy).reshape(shape)
+    except OverflowError:
+        for value in leaves:
+            check_fits(value, found)
+        raise
 
 
 def _type_of_number(value: Any) -> DType:
@@ -186,6 +192,11 @@ def _flatten(data: Any, leaves: list[Any], depth: int) -> Shape:
     if isinstance(data, np.ndarray):
         leaves.extend(data.reshape(-1))
         return data.shape
+    if isinstance(data, str) and depth:
+        raise ArgumentError(
+            f"too many dimensions 'str': {data!r} is no number",
+            fix="give texts numbers first, as positions in a list of all of them",
+        )
     if isinstance(data, (str, bytes)) or not hasattr(data, "__len__"):
         leaves.append(data)
         return ()

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
+from metaop.elementwise.meta_op import broadcast_shapes
 from metaop.errors import ArgumentError, ShapeError
 from metaop.operators import random as operators
 from metaop.operators.complex_numbers import numbers_of
@@ -238,7 +237,7 @@ def normal(
     place = tensors[0].device if tensors else device_of(device)
     if tensors:
         dtype = tensors[0].dtype
-        shape: Shape = np.broadcast_shapes(*(x.shape for x in tensors))
+        shape: Shape = broadcast_shapes("normal", *(x.shape for x in tensors))
     else:
         dtype, shape = dtype or defaults.dtype, shape_of((size,))
     calls = tuple(

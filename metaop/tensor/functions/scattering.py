@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from metaop.differentiation.tape import leave_unsummed
+from metaop.elementwise.meta_op import broadcast_shapes
 from metaop.errors import DimensionError, DTypeError, ShapeError
 from metaop.operators import indexing as operators
 from metaop.operators import places
@@ -321,7 +322,8 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
         indices = where(indices < 0, indices + input.numel(), indices)
         return gather(flatten(input), 0, flatten(indices))
     dim = wrap_dim(dim, input.ndim)
-    shape = np.broadcast_shapes(
+    shape = broadcast_shapes(
+        "take_along_dim",
         (*input._shape[:dim], 1, *input._shape[dim + 1 :]),
         (*indices._shape[:dim], 1, *indices._shape[dim + 1 :]),
     )
@@ -364,7 +366,7 @@ def masked_select(input: Tensor, mask: Tensor) -> Tensor:
     tensor([1, 3])
     """
     mask = _mask("masked_select", mask)
-    shape = np.broadcast_shapes(input._shape, mask._shape)
+    shape = broadcast_shapes("masked_select", input._shape, mask._shape)
     flat = flatten(broadcast_to(input, shape))
     return index_select(flat, 0, held_places(broadcast_to(mask, shape)))
 
@@ -380,7 +382,7 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     tensor([0., 5., 7.])
     """
     mask = _mask("masked_scatter", mask)
-    shape = np.broadcast_shapes(input._shape, mask._shape)
+    shape = broadcast_shapes("masked_scatter", input._shape, mask._shape)
     whole, mask, values = broadcast_to(input, shape), broadcast_to(mask, shape), flatten(source)
     if not whole.numel():
         return clone(whole)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from metaop.elementwise.meta_op import broadcast_shapes
 from metaop.tensor.core import Tensor, from_array
 from metaop.tensor.linear_algebra.decompositions import LinAlgError, host_matrix
 from metaop.unified_graph import dtype as dtypes
@@ -167,7 +168,7 @@ def ldl_solve(LD: Tensor, pivots: Tensor, B: Tensor, *, hermitian: bool = False)
             [1.]])
     """
     factors, right = host_matrix("ldl_solve", LD), B.detach()._array()
-    batch = np.broadcast_shapes(factors.shape[:-2], right.shape[:-2])
+    batch = broadcast_shapes("ldl_solve", factors.shape[:-2], right.shape[:-2])
     factors = np.broadcast_to(factors, (*batch, *factors.shape[-2:]))
     rows = np.broadcast_to(pivots._array(), (*batch, factors.shape[-1]))
     solution = np.array(np.broadcast_to(right, (*batch, *right.shape[-2:])))

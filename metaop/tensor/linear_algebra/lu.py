@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from metaop.elementwise.meta_op import broadcast_shapes
 from metaop.errors import ArgumentError
 from metaop.tensor.casting import in_float32
 from metaop.tensor.core import Tensor, from_array
@@ -251,7 +252,7 @@ def lu_solve(
         return solution.mH
     if LU.shape[-1] != LU.shape[-2]:
         raise ArgumentError("lu_solve: LU must hold square matrices")
-    batch = np.broadcast_shapes(LU.shape[:-2], B.shape[:-2])
+    batch = broadcast_shapes("lu_solve", LU.shape[:-2], B.shape[:-2])
     order = np.broadcast_to(_order(pivots, LU.shape[-1]), (*batch, LU.shape[-1]))
     B = B.expand(*batch, *B.shape[-2:])
     if adjoint:

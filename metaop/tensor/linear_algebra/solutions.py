@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from metaop.elementwise.meta_op import broadcast_shapes
 from metaop.errors import ArgumentError, ShapeError
 from metaop.tensor.casting import casts_on_cpu, in_float32
 from metaop.tensor.core import Tensor, from_array
@@ -176,7 +177,7 @@ def triangular_solve(
     tensor([[2.]])
     """
     turned = A.mT if transpose else A
-    batch = np.broadcast_shapes(A.shape[:-2], b.shape[:-2])
+    batch = broadcast_shapes("triangular_solve", A.shape[:-2], b.shape[:-2])
     solution = solve_triangular(turned, b, upper=upper != transpose, unitriangular=unitriangular)
     return TriangularSolution(solution, A.expand(*batch, *A.shape[-2:]).clone())
 
