@@ -345,3 +345,16 @@ def test_functions_of_matrices() -> None:
     check("linalg.multi_dot", chain)
     solution = metaop.linalg.lstsq(metaop.tensor(normal(5, 3)), metaop.tensor(normal(5, 2)))[0]
     assert solution.shape == (3, 2)
+
+
+@pytest.mark.parametrize("shape", [(70, 40), (40, 70), (2, 65, 65)])
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+def test_elimination_in_several_panels(shape, dtype):
+    numbers = np.random.default_rng(5)
+    matrix = numbers.standard_normal(shape).astype(dtype)
+    if dtype == "complex128":
+        matrix += 1j * numbers.standard_normal(shape)
+    mine = metaop.linalg.lu_factor(metaop.from_numpy(matrix))
+    theirs = torch.linalg.lu_factor(torch.from_numpy(matrix))
+    np.testing.assert_allclose(mine[0].numpy(), theirs[0].numpy(), rtol=1e-9, atol=1e-11)
+    np.testing.assert_array_equal(mine[1].numpy(), theirs[1].numpy())

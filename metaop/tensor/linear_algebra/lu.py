@@ -27,6 +27,9 @@ from metaop.tensor.linear_algebra.decompositions import (
 from metaop.tensor.surface import public
 from metaop.unified_graph import dtype as dtypes
 
+# Wider panels leave more to NumPy's loops, narrower ones less to its matrix product.
+_PANEL = 32
+
 
 class Factors(NamedTuple):
     """`P @ L @ U`: a permutation, a unit lower and an upper triangular matrix."""
@@ -54,14 +57,31 @@ class PackedWithInfo(NamedTuple):
 def _eliminated(matrix: np.ndarray, pivot: bool) -> tuple[np.ndarray, np.ndarray]:
     """Gaussian elimination of a batch: the packed triangles and the exchanges, from 0."""
     packed = matrix.copy()
-    rows, columns = packed.shape[-2:]
-    exchanges = np.empty((*packed.shape[:-2], min(rows, columns)), np.int64)
-    for k in range(min(rows, columns)):
+    count = min(packed.shape[-2:])
+    exchanges = np.empty((*packed.shape[:-2], count), np.int64)
+    for start in range(0, count, _PANEL):
+        stop = min(start + _PANEL, count)
+        _eliminate_panel(packed, exchanges, start, stop, pivot)
+        right = packed[..., start:, stop:]
+        width = stop - start
+        for k in range(1, width):
+            factors = packed[..., start + k : start + k + 1, start : start + k]
+            right[..., k : k + 1, :] -= factors @ right[..., :k, :]
+        right[..., width:, :] -= packed[..., stop:, start:stop] @ right[..., :width, :]
+    return packed, exchanges
+
+
+def _eliminate_panel(
+    packed: np.ndarray, exchanges: np.ndarray, start: int, stop: int, pivot: bool
+) -> None:
+    """Eliminates the columns from `start` to `stop` among themselves; whole rows are exchanged."""
+    for k in range(start, stop):
         column = packed[..., k:, k]
         # LAPACK compares complex pivots by the sum of their parts' sizes.
         found = (np.abs(column.real) + np.abs(column.imag)).argmax(-1) + k
         exchanges[..., k] = found if pivot else k
-        places = np.broadcast_to(exchanges[..., k, None, None], (*packed.shape[:-2], 1, columns))
+        shape = (*packed.shape[:-2], 1, packed.shape[-1])
+        places = np.broadcast_to(exchanges[..., k, None, None], shape)
         chosen = np.take_along_axis(packed, places, -2)
         np.put_along_axis(packed, places, packed[..., k : k + 1, :].copy(), -2)
         packed[..., k : k + 1, :] = chosen
@@ -69,8 +89,8 @@ def _eliminated(matrix: np.ndarray, pivot: bool) -> tuple[np.ndarray, np.ndarray
         below = packed[..., k + 1 :, k]
         with np.errstate(all="ignore"):
             below[...] = np.where(divisor == 0, below, below / divisor)
-        packed[..., k + 1 :, k + 1 :] -= below[..., None] * packed[..., k : k + 1, k + 1 :]
-    return packed, exchanges
+        rest = below[..., None] * packed[..., k : k + 1, k + 1 : stop]
+        packed[..., k + 1 :, k + 1 : stop] -= rest
 
 
 def _permutation(exchanges: np.ndarray, rows: int) -> np.ndarray:
