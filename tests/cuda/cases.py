@@ -143,6 +143,14 @@ CASES: dict[str, Graph] = {
     ],
     "long rows": lambda: [reduce_axes("max", tensor(0, 3, 71000), [1])],
     "a few channels": lambda: [shared.batch_norm(tensor(0, 4, 2, 150, 151))],
+    "few rows": lambda: matmul(3, 40, 700),
+    "few columns": lambda: matmul(700, 41, 13),
+    "few columns bfloat16": lambda: matmul(300, 41, 5, dtypes.bfloat16),
+    "large, few rows": lambda: matmul(13, 40, 1000),
+    "large, few columns float64": lambda: matmul(1000, 41, 7, dtypes.float64),
+    "gradients of few channels": lambda: shared.gradients(
+        shared.conv, tensor(0, 2, 3, 25, 24), tensor(1, 6, 3, 3, 3)
+    ),
     "matmul of bytes": lambda: [
         shared.matmul(
             cast(tensor(0, 40, 33, dtype=dtypes.uint8), dtypes.int32),
@@ -158,6 +166,7 @@ _ONE = replace(CUDA, threads=1)
 WIDER: dict[str, Graph] = {
     "long columns bfloat16": lambda: [reduce_axes("add", tensor(0, 5000, 30), [0])],
     "deep matmul bfloat16": lambda: matmul(20, 3000, 24),
+    "few columns bfloat16": lambda: matmul(300, 41, 5),
     **{f"matmul {name}": lambda: matmul(40, 33, 50) for name in ("float16", "bfloat16")},
 }
 

@@ -125,7 +125,7 @@ def _pieces_of_depth(node: Node, contraction: Contraction, processors: int) -> i
     affordable = min(affordable, rows * columns * depth // LEAST_WORK)
     most = 1
     for tile in tiles_of(node.dtype, rows, columns):
-        blocks = batch * -(-rows // tile.side) * -(-columns // tile.side)
+        blocks = batch * tile.blocks(rows, columns)
         if blocks >= processors:
             return 1
         most = max(min(depth // (_FEWEST_STEPS * tile.depth), affordable), 1)

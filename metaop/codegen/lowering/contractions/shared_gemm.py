@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from metaop.codegen.lowering.base.blocks import Tile
 from metaop.codegen.lowering.base.kernel import LoweredKernel
@@ -33,37 +33,45 @@ _LAUNCH = 1 << 18
 _GROUP = 4
 
 
-@dataclass(frozen=True)
-class SharedTile:
-    """The part of the result that a block computes, `side` by `side`, in steps of `depth`.
+class SharedTile(NamedTuple):
+    """The part of the result that a block computes, `rows` by `columns`, in steps of `depth`.
 
     Each of its threads computes `part` by `part` elements.
     """
 
-    side: int
+    rows: int
+    columns: int
     depth: int
     part: int
 
     @property
-    def stride(self) -> int:
-        """The elements from one step of the depth to the next, in shared memory."""
-        return self.side + _PADDING
-
-    @property
     def threads(self) -> int:
         """The threads of a block."""
-        return (self.side // self.part) ** 2
+        return (self.rows // self.part) * (self.columns // self.part)
+
+    def blocks(self, rows: int, columns: int) -> int:
+        """The blocks of a result."""
+        return -(-rows // self.rows) * -(-columns // self.columns)
 
 
-_TILES = (SharedTile(128, 8, 8), SharedTile(64, 16, 4), SharedTile(32, 32, 4))
+_TILES = (SharedTile(128, 128, 8, 8), SharedTile(64, 64, 16, 4), SharedTile(32, 32, 32, 4))
+# For results of few columns; those of few rows take it turned. NVRTC needs three times the registers
+# for 8 columns, and spills some where a step is deeper.
+_THIN = SharedTile(128, 16, 8, 4)
 # Doubles fill twice the registers.
-_DOUBLE_TILES = _TILES[1:]
+_LARGEST_OF_DOUBLES = 64 * 64
 
 
 def tiles_of(dtype: DType, rows: int, columns: int) -> tuple[SharedTile, ...]:
     """The tiles for a result, the largest first: at most half of one is empty, but for the last."""
-    *larger, smallest = _DOUBLE_TILES if dtype is dtypes.float64 else _TILES
-    return (*(tile for tile in larger if tile.side < 2 * min(rows, columns)), smallest)
+    narrow, long = sorted((rows, columns))
+    if narrow <= _THIN.columns and _THIN.rows < 2 * long:
+        turned = _THIN._replace(rows=_THIN.columns, columns=_THIN.rows)
+        return (_THIN if columns == narrow else turned,)
+    *larger, smallest = _TILES
+    most = _LARGEST_OF_DOUBLES if dtype is dtypes.float64 else math.inf
+    fitting = (x for x in larger if x.columns < 2 * narrow and x.rows * x.columns <= most)
+    return (*fitting, smallest)
 
 
 class SharedGemm(PackedGemm):
@@ -97,14 +105,14 @@ class SharedGemm(PackedGemm):
             return _LAUNCH
         tasks = self._tasks(math.prod(self.rows), math.prod(self.columns))
         depth = -(-math.prod(self.depth) // self.tile.depth) * self.tile.depth
-        return _LAUNCH + -(-tasks // processors) * self.tile.side**2 * depth
+        return _LAUNCH + -(-tasks // processors) * self.tile.rows * self.tile.columns * depth
 
     def _choose_blocks(self, tile: Tile, threads: int) -> None:
         self.prepared = self.packed = None
         rows, columns = math.prod(self.rows), math.prod(self.columns)
         for chosen in tiles_of(self.scalar, rows, columns):
             self.tile = chosen
-            self.block_rows = self.block_columns = chosen.side
+            self.block_rows, self.block_columns = chosen.rows, chosen.columns
             if self._tasks(rows, columns) >= threads:
                 break
 
@@ -146,9 +154,9 @@ class SharedGemm(PackedGemm):
     def _allocate(self) -> None:
         self.left, self.right, self.target = -1, -2, -3
         tile = self.tile
-        panel = tile.depth * tile.stride
-        self.values.emit(ir.Alloc(self.left, panel, self.scalar, "shared"))
-        self.values.emit(ir.Alloc(self.right, panel, self.scalar, "shared"))
+        for number, side in ((self.left, tile.rows), (self.right, tile.columns)):
+            panel = tile.depth * (side + _PADDING)
+            self.values.emit(ir.Alloc(number, panel, self.scalar, "shared"))
         self.values.emit(ir.Alloc(self.target, tile.part**2, self.scalar, "register"))
 
     def _clear(self) -> None:
@@ -163,16 +171,18 @@ class SharedGemm(PackedGemm):
         axes = self.contraction.rows if is_left else self.contraction.columns
         extents = self.rows if is_left else self.columns
         first = self.row_start if is_left else self.column_start
-        each = tile.depth * tile.side // tile.threads
+        side = tile.rows if is_left else tile.columns
+        each = tile.depth * side // tile.threads
         with self._threads() as thread, values.loop("e", each, "unroll") as turn:
             element = turn * tile.threads + thread
             if self._runs_along_depth(factor, axes, extents, bound):
                 inside, step = element // tile.depth, element % tile.depth
             else:
-                inside, step = element % tile.side, element // tile.side
+                inside, step = element % side, element // side
             outer = (axes, extents, first + inside, bound)
             value = self.factor(factor, outer, (start + step, math.prod(self.depth)))
-            values.emit(ir.Store(number, values.sum(step * tile.stride + inside), value))
+            place = values.sum(step * (side + _PADDING) + inside)
+            values.emit(ir.Store(number, place, value))
 
     def _runs_along_depth(
         self, factor: Node, axes: tuple[int, ...], extents: list[int], bound: int
@@ -193,9 +203,11 @@ class SharedGemm(PackedGemm):
             values.loop("k", tile.depth, "unroll") as step,
             self._own_tile(thread) as (own, row, column),
         ):
-            factors = (
-                ir.Load(self.left, values.sum(step * tile.stride + row), self.scalar),
-                ir.Load(self.right, values.sum(step * tile.stride + column), self.scalar),
+            left = values.sum(step * (tile.rows + _PADDING) + row)
+            right = values.sum(step * (tile.columns + _PADDING) + column)
+            factors = tuple(
+                ir.Load(number, place, self.scalar)
+                for number, place in ((self.left, left), (self.right, right))
             )
             product = ir.Apply("mul", factors, self.scalar, self.scalar)
             values.emit(ir.Update(self.target, values.sum(own), "add", product))
@@ -206,14 +218,16 @@ class SharedGemm(PackedGemm):
 
         Those are counted within the block.
         """
-        values, part = self.values, self.tile.part
-        across, spread = self.tile.side // part, self.tile.side // (part // _GROUP)
+        values, tile, part = self.values, self.tile, self.tile.part
+        across = tile.columns // part
 
-        def position(own: IndexExpr, thread: IndexExpr) -> IndexExpr:
+        def position(own: IndexExpr, thread: IndexExpr, side: int) -> IndexExpr:
+            spread = side // (part // _GROUP)
             return (own // _GROUP) * spread + thread * _GROUP + own % _GROUP
 
         with values.loop("i", part, "unroll") as i, values.loop("j", part, "unroll") as j:
-            yield i * part + j, position(i, thread // across), position(j, thread % across)
+            row = position(i, thread // across, tile.rows)
+            yield i * part + j, row, position(j, thread % across, tile.columns)
 
     def _store_tile(self, rows: int, columns: int) -> None:
         with self._threads() as thread, self._own_tile(thread) as (own, row, column):
