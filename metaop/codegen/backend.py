@@ -30,8 +30,8 @@ class Program(Protocol):
     def run(self, arguments: Sequence[Any], memory: Mapping[int, Any] | None = None) -> list[Any]:
         """The buffers of the outputs; scalars among the arguments are Python numbers.
 
-        `memory` has buffers that nobody needs, by the number of the result that may take each:
-        that of its donor, or one that the program does not read. A program need not use them.
+        `memory` maps numbers of results to unused buffers that they may take: that of the donor, or
+        one that the program does not read. A program need not use them.
         """
 
 
@@ -49,23 +49,25 @@ class Watchable(Protocol):
         memory: Mapping[int, Any] | None = None,
         between: Callable[[int, list[Any]], None] | None = None,
     ) -> list[Any]:
-        """As any program; `between` is called before the first step and after each with the number
-        of steps done and the results, of which some are not computed yet."""
+        """Like `Program.run`, with calls of `between` before the first step and after each.
+
+        Its arguments are the number of completed steps and the results, some not yet computed.
+        """
 
 
 class Repeatable(Protocol):
     """A run whose arguments and results mostly stay where they are."""
 
     def takes(self, arguments: Sequence[Any]) -> bool:
-        """Whether the varying arguments are of the kind that they were."""
+        """Whether the varying arguments are of the same kind as before."""
 
     def run(
         self, arguments: Sequence[Any], undo: Callable[[], None] | None = None
     ) -> Mapping[int, Any]:
-        """Runs the program; the results that are made anew, by number.
+        """Runs the program and returns the newly allocated results by number.
 
-        With `undo` another thread may run it, while nobody else may write an argument. Should it
-        fail, `undo` is called before the error is raised.
+        With `undo`, another thread may run it, and meanwhile nothing else may write an argument. If
+        the run fails, `undo` is called before the error is raised.
         """
 
 
@@ -76,40 +78,45 @@ class Preparable(Protocol):
     def prepared(
         self, arguments: Sequence[Any], memory: Mapping[int, Any], varying: Sequence[int]
     ) -> Repeatable | None:
-        """A run as `run(arguments, memory)`, to be repeated with other arguments where they are
-        `varying`; None when this program has none."""
+        """The run of `run(arguments, memory)`, to be repeated with other `varying` arguments.
+
+        None if this program cannot prepare one.
+        """
 
 
 class LocalProgram(Protocol):
-    """What one rank of a distributed program runs between collectives, on arrays of its device."""
+    """The part of a distributed program that one rank runs between collectives, on its arrays."""
 
     arena_bytes: int
 
     def __call__(
         self, arrays: Sequence[Any], ready: Callable[[int, Any], None] | None = None
     ) -> list[Any]:
-        """The results. `ready` is called between kernels: with the number of each result and the
-        result as soon as it is complete, and with -1 and None when none is."""
+        """The results. `ready` is called between kernels.
+
+        It gets the number of each result and the result as soon as that is complete, and -1 and
+        None if none is.
+        """
 
 
 class GeneralProgram(Protocol):
-    """A program for any numbers that its guards admit; `conditions` are these as text."""
+    """A program for all numbers that its guards admit; `conditions` are the guards as text."""
 
     @property
     def conditions(self) -> Sequence[str]: ...
 
     def bind(self, numbers: Sequence[float]) -> Program | None:
-        """The program for the numbers of a subgraph; None when this is none for them."""
+        """The program for the numbers of a subgraph; None if its guards do not admit them."""
 
 
 class Backend(NamedTuple):
-    """What makes programs of what the compiler's passes have made.
+    """The functions with which a backend turns schedules of the compiler's passes into programs.
 
-    `program` makes the program of a subgraph; it calls the function that it is given to run the
-    passes, unless it knows the result. `machine` tells the passes of the device of a number, and
-    `source` prints a nest in the backend's language; without them no pass runs and the program gets
-    the meta-operators as they were recorded. `general` is `program` on symbolic sizes. `local`
-    makes of a schedule what a rank runs on the device of a number.
+    `program` makes the program of a subgraph; it calls its argument to run the passes, unless it
+    knows the result. `machine` describes the device with a given index to the passes, and `source`
+    prints a nest in the backend's language. Without these two no pass runs, and the program gets
+    the recorded meta-operators. `general` is `program` on symbolic sizes. `local` makes the part
+    of a schedule that a rank runs on the device with a given index.
     """
 
     program: Callable[[Subgraph, Callable[[], Schedule]], Program]
@@ -120,12 +127,12 @@ class Backend(NamedTuple):
 
 
 class Observer(Protocol):
-    """Something that watches programs run: the profiler, tests that count kernels."""
+    """An observer of runs, such as the profiler, or a test that counts kernels."""
 
     def ran(self, program: Program, names: Sequence[str], times: Sequence[int]) -> None:
         """Called after a run with the kernels launched and the time in nanoseconds (monotonic)
         before each of them and after the last."""
 
 
-# Everybody in here is told of every run; empty costs nothing.
+# The observers that are called after every run; an empty list costs nothing.
 observers: list[Observer] = []

@@ -1,4 +1,4 @@
-"""A budget of memory for programs, and the search for launches that keep to it."""
+"""Memory budgets of programs, and the search for launches that keep within them."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from metaop.errors import MemoryBudgetError
 from metaop.settings import bytes_of, get, text_of_bytes
 from metaop.unified_graph.node import Input
 
-# The powers of the time that a value would wait with which orders are tried.
+# The search tries these exponents of the time that a value would wait.
 _PATIENCE = (1.0, 0.5, 0.0)
-# A plan takes a little more than what is alive, so lower limits are tried as well, so many in all.
+# A plan needs slightly more than the live bytes, so this many limits in all are tried.
 _LIMITS = 4
-# What fits at least is looked for in so many steps.
+# The number of steps of the search for the smallest budget that fits.
 _STEPS = 6
 
 
 class Budget(threading.local):
-    """The budget of a thread in bytes, 0 for none; None: what METAOP_MEMORY_BUDGET says."""
+    """The budget of a thread in bytes, 0 for none; None defers to METAOP_MEMORY_BUDGET."""
 
     nbytes: int | None = None
 
@@ -34,16 +34,16 @@ budget = Budget()
 
 
 def present_budget() -> int:
-    """The bytes that a program may take at present; 0 where there is no budget."""
+    """The current budget of a program in bytes; 0 if there is none."""
     if budget.nbytes is not None:
         return budget.nbytes
-    # Every run asks, and reading a setting takes some microseconds.
+    # Every run calls this, and reading a setting takes some microseconds.
     return get("METAOP_MEMORY_BUDGET") if "METAOP_MEMORY_BUDGET" in os.environ else 0
 
 
 @contextmanager
 def budgeted(size: int | str | None) -> Iterator[None]:
-    """Has programs that are made inside of the block keep to a budget; None: to none."""
+    """Sets the budget of programs that are compiled inside the block; None for no budget."""
     before, nbytes = budget.nbytes, 0 if size is None else bytes_of(size)
     budget.nbytes = nbytes
     try:
@@ -53,7 +53,7 @@ def budgeted(size: int | str | None) -> Iterator[None]:
 
 
 def planned_bytes(schedule: Schedule) -> int:
-    """What a program with a memory plan takes: its arena, and results with memory of their own."""
+    """The bytes of a program with a memory plan: its arena, and results with their own memory."""
     return schedule.arena_bytes + _bytes_of_results(schedule)
 
 
@@ -63,10 +63,10 @@ def _bytes_of_results(schedule: Schedule) -> int:
 
 
 def within_budget(schedule: Schedule, keep_all: Callable[[], Schedule]) -> Schedule:
-    """The schedule, if it keeps to its budget, or one that does and takes the least work.
+    """The schedule if it is within its budget, else the one within it that does the least work.
 
     `keep_all` makes the schedule in which the graph computes nothing twice. Raises
-    `MemoryBudgetError` where the search finds no launches that keep to the budget.
+    `MemoryBudgetError` if the search finds no launches within the budget.
     """
     limit = schedule.budget
     planned = planned_bytes(plan_memory(schedule)) if limit else 0
@@ -86,7 +86,7 @@ def within_budget(schedule: Schedule, keep_all: Callable[[], Schedule]) -> Sched
 
 
 class _Found(NamedTuple):
-    """A schedule with the bytes that it takes, and its work."""
+    """A schedule with its bytes and its work."""
 
     nbytes: int
     cost: float
@@ -94,7 +94,7 @@ class _Found(NamedTuple):
 
 
 class _Search:
-    """Tries to run launches of a schedule again."""
+    """Searches for launches of a schedule to run again."""
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
@@ -102,12 +102,12 @@ class _Search:
         self._results = _bytes_of_results(schedule)
 
     def within(self, nbytes: int) -> Sequence[_Found]:
-        """Schedules that take no more than so many bytes."""
+        """Schedules within a number of bytes."""
         found = (self._within(nbytes, patience) for patience in _PATIENCE)
         return [one for one in found if one is not None]
 
     def least(self, low: int, high: int) -> int:
-        """The least bytes between two bounds that a schedule takes; the upper one if none does."""
+        """The smallest number of bytes, between two bounds, within which there is a schedule."""
         for _ in range(_STEPS):
             middle = (low + high) // 2
             fitting = self.within(middle)

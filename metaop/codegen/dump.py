@@ -15,11 +15,10 @@ from metaop.codegen.show_schedule import show_schedule
 def dumped(
     stages: Iterable[Stage], folder: Path, source: Callable[[LoopNest], str] | None
 ) -> Iterator[Stage]:
-    """The stages, each of which is written as soon as it is made: what a pass that fails was given
-    is there to be read.
+    """The stages, each written as soon as it is made, so the input of a pass that fails is on disk.
 
-    The program gets a folder of its own, the first `program-001`, in which `06-recompute.txt` is
-    what the sixth pass has made. The last file is the nests in the language of `source`.
+    The program gets a folder, the first one `program-001`, in which `06-recompute.txt` is the
+    result of the sixth pass. The last file has the nests in the language of `source`.
     """
     own = _new_folder(folder)
     number = 0
@@ -33,7 +32,7 @@ def dumped(
 
 
 def _new_folder(folder: Path) -> Path:
-    """The first free number; several processes may look for one at the same time."""
+    """The folder with the first free number; several processes may compete for it."""
     for number in count(1):
         found = folder / f"program-{number:03}"
         try:

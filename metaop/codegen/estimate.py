@@ -1,4 +1,4 @@
-"""The cost model of kernels: what a graph will compute and move once it is fused and planned."""
+"""The cost model of kernels: the work and the memory traffic of a fused and planned graph."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class KernelWork(NamedTuple):
 
 
 class ProgramWork(NamedTuple):
-    """The launches of a program in order, its temporary memory, and after how many launches each
-    result is complete."""
+    """The launches of a program in order, its temporary memory, and the launch that completes each
+    result."""
 
     kernels: tuple[KernelWork, ...]
     arena_bytes: int
@@ -29,7 +29,7 @@ class ProgramWork(NamedTuple):
 
 
 def program_work(plan: Schedule) -> ProgramWork:
-    """What the program of a schedule does; nothing is compiled."""
+    """The work of the program of a schedule, without compiling it."""
     last: dict[Node, int] = {}
     kernels = []
     for number, launch in enumerate(plan.launches):
@@ -49,10 +49,10 @@ def program_work(plan: Schedule) -> ProgramWork:
 
 
 def program_seconds(plan: Schedule, processor: Processor) -> list[float]:
-    """How long each launch of a program takes on a processor, run again and again.
+    """The seconds of each launch of a program on a processor, for repeated runs.
 
-    Moving and computing overlap. A buffer comes from the level of cache that holds all that was
-    touched since it was touched last, in this run or the one before.
+    Memory traffic and arithmetic overlap. A buffer is read from the level of cache that holds
+    everything touched since its last access, in this run or the one before.
     """
     work = program_work(plan).kernels
     sizes = [{node: hint_of(node.nbytes) for node in launch.buffers} for launch in plan.launches]
@@ -80,12 +80,12 @@ def program_seconds(plan: Schedule, processor: Processor) -> list[float]:
 
 
 def _cores(nest: LoopNest, threads: int) -> int:
-    """How many threads find a chunk of tasks."""
+    """The number of threads that get a chunk of tasks."""
     return max(min(-(-hint_of(nest.tasks) // nest.grain), threads), 1)
 
 
 def _bandwidth(processor: Processor, cores: int, distance: int) -> float:
-    """Bytes a second of cores that read what was touched so many bytes ago."""
+    """The bytes per second at which cores read a buffer after touching other bytes in between."""
     if distance <= processor.near_bytes * cores:
         return processor.near_bandwidth * cores
     if distance <= processor.last_bytes:

@@ -1,9 +1,9 @@
 """The processor in numbers, and the thresholds of schedules that follow from them.
 
 A `Processor` says what the hardware has and how fast it is: registers, ports, caches, bandwidths,
-and what it costs to start threads. `Thresholds` are the numbers that schedules ask for. They are
-powers of two, or sizes of caches: so two measurements that differ by noise give the same code.
-Schedules read thresholds only; which processor they are for is nobody else's business.
+and the cost of starting threads. `Thresholds` are the numbers that schedules use. They are powers
+of two, or sizes of caches, so that measurements that differ by noise give the same code. Schedules
+read only thresholds.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _MOVED_BYTES = 8
 # The operations of an expensive map for one element, which takes as long as moving it.
 OPERATIONS = 16
-# Traffic that memory needs so many forks and joins for is worth code, or a group, of its own.
+# Memory traffic that takes as long as this many forks and joins is worth separate code, or a group.
 _FORKS_WORTH_CODE = 32
-# Chunks hold at least and at most so many elements, whatever was measured.
+# The fewest and the most elements of a chunk, whatever was measured.
 _FEWEST, _MOST = 1 << 10, 1 << 18
-# Kernels prefetch at least and at most so many bytes in advance.
+# The fewest and the most bytes by which kernels prefetch ahead.
 _NEAREST, _FARTHEST = 1 << 9, 1 << 13
 
 
@@ -35,14 +35,13 @@ def power_of_two(number: float) -> int:
 
 
 class Thresholds(NamedTuple):
-    """What schedules need to know of a processor; the default is one of which nothing is known.
+    """What schedules need to know of a processor; the defaults are for an unknown one.
 
-    A thread takes tasks of `chunk_work` operations together at a time. What launches exchange, or
-    write around the caches, is worth code of its own from `least_bytes` on. Results go around the
-    caches where more than `stream_bytes` pass before they are read (0: never). `first_bytes` is the
-    size of the first level of cache, rounded down to a power of two. Loops whose reads the
-    processor does not foresee prefetch `ahead_bytes` before they read; memory comes in lines of
-    `line_bytes`.
+    A thread takes tasks with `chunk_work` operations in all at a time. Values that launches
+    exchange, or write around the caches, are worth separate code from `least_bytes` on. Results are
+    written around the caches if more than `stream_bytes` pass before they are read (0: never).
+    `first_bytes` is the size of the first-level cache, rounded down to a power of two. Loops whose
+    reads the hardware does not prefetch do so `ahead_bytes` ahead; cache lines have `line_bytes`.
     """
 
     chunk_work: int
@@ -54,11 +53,11 @@ class Thresholds(NamedTuple):
 
     @property
     def chunk_elements(self) -> int:
-        """The elements of a cheap map that are as much work as a chunk."""
+        """The elements of a cheap map with the work of a chunk."""
         return self.chunk_work // OPERATIONS
 
     def tasks_in_chunk(self, work: int) -> int:
-        """How many tasks of so many operations a thread takes at a time; of 0, a single one."""
+        """The tasks that a thread takes at a time, by the operations of one; for 0 it takes one."""
         return max(self.chunk_work // work, 1) if work else 1
 
 
@@ -124,8 +123,8 @@ class Processor:
         )
 
 
-# What instruction sets promise, and the processors that have them as a rule: all that this package
-# takes for granted of a processor. Caches are as small as they come.
+# What instruction sets guarantee, and the processors that usually have them: everything that this
+# package assumes of a processor. Caches have the smallest usual sizes.
 _TYPICAL = Processor(near_bytes=1 << 18, last_bytes=8 << 20, stream_bytes=8 << 20)
 TYPICAL = {
     "avx512": replace(_TYPICAL, registers=32, lanes=16, fma=2.0),
@@ -140,8 +139,8 @@ PLAIN = Processor().thresholds()
 def with_caches(processor: Processor, sizes: Mapping[int, int], line_bytes: int = 64) -> Processor:
     """The processor with caches as the system describes them, by their level.
 
-    Those of a core are never taken to be smaller than typical ones, nor is the last of all: a
-    virtual machine may tell a part.
+    Neither the caches of a core nor the last one are assumed to be smaller than typical ones,
+    because a virtual machine may report only a part.
     """
     near = max(processor.near_bytes, sizes.get(2, 0))
     last = max([processor.last_bytes, *sizes.values()])
@@ -158,7 +157,7 @@ def with_caches(processor: Processor, sizes: Mapping[int, int], line_bytes: int 
 def cache_sizes(folder: Path = CACHES) -> tuple[dict[int, int], int]:
     """The caches of data by their level, in bytes, and the size of a line.
 
-    What the operating system does not tell is missing; lines then have 64 bytes.
+    Caches that the operating system does not report are missing; lines then have 64 bytes.
     """
     sizes: dict[int, int] = {}
     line = 0

@@ -1,4 +1,4 @@
-"""The reference backend: NumPy, one meta-operator after another. The oracle of the others."""
+"""The reference backend: NumPy, one meta-operator at a time. The oracle of the others."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ReferenceProgram:
 
 
 class ReferenceLocalProgram:
-    """The same as a function of arrays; results are ready when all of them are."""
+    """The same as a function of arrays; all results are ready at the end."""
 
     arena_bytes = 0
 
@@ -67,5 +67,5 @@ def _local(schedule: Schedule, index: int) -> ReferenceLocalProgram:
     return ReferenceLocalProgram(schedule)
 
 
-# The oracle of the passes as well: none of them runs.
+# It is also the oracle of the passes, so none of them runs.
 REFERENCE = Backend(_program, local=_local)

@@ -1,4 +1,4 @@
-"""A program on its way through the passes, and which inputs its results may be written over."""
+"""A program on its way through the passes, and the inputs that its results may overwrite."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PLAIN_MACHINE = Machine()
 
 
 class Schedule(NamedTuple):
-    """What passes hand on: a graph, which becomes kernels, then launches with a memory plan.
+    """The value that passes transform: a graph, which becomes kernels, then launches with a plan.
 
     `inputs` and `outputs` are the program's own; an output may be an input, or appear twice. What
     no pass has made yet is empty. `graph` has the order of the nodes when all graph passes are
@@ -60,7 +60,7 @@ class Schedule(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """What a pass has made, and why there is such a pass."""
+    """The result of a pass, and the reason for the pass."""
 
     name: str
     why: str
@@ -68,7 +68,7 @@ class Stage(NamedTuple):
 
 
 def pairs_of(launch: LoweredKernel) -> list[tuple[int, int]]:
-    """The exact pairs of a launch whose operand is given to it but once.
+    """The exact pairs of a launch whose operand is a single argument.
 
     All reads of such an operand are known.
     """
@@ -77,7 +77,7 @@ def pairs_of(launch: LoweredKernel) -> list[tuple[int, int]]:
 
 
 def donations(schedule: Schedule) -> dict[Node, Node]:
-    """Outputs that may be written over an input, should nobody need that input after the run.
+    """Outputs that may overwrite an input, if nothing needs that input after the run.
 
     The input is read last by the launch that writes the output, element by element. Launches that
     may still fail come before, so that a failed run has destroyed nothing.
@@ -106,7 +106,7 @@ def donations(schedule: Schedule) -> dict[Node, Node]:
 
 
 def last_failure(launches: Sequence[LoweredKernel]) -> int:
-    """The last launch at which a run may stop for an index that no earlier one has tested."""
+    """The last launch that may stop a run because of an index that no earlier one has checked."""
     tested: dict[tuple[Node, bool], int] = {}
     found = -1
     for step, launch in enumerate(launches):

@@ -1,4 +1,4 @@
-"""The passes as functions of a `Schedule`; in which order they run, metaop/compiler.py says."""
+"""The passes as functions of a `Schedule`; metaop/compiler.py lists them in order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from metaop.fusion.two_stages import in_two_stages
 from metaop.unified_graph.node import Input, Node, topological
 from metaop.unified_graph.symbolic import maximum
 
-# How many launches a result waits for, to be written over an input that they read.
+# The most launches by which an update is delayed, so that it can overwrite an input that they read.
 _SOON = 4
 
 
@@ -30,21 +30,21 @@ def on_nodes(function: Callable[[Sequence[Node]], list[Node]]) -> Callable[[Sche
 
 
 def split_reductions(schedule: Schedule) -> Schedule:
-    """Reductions that would leave processors idle are computed in two stages."""
+    """Cuts reductions that would leave processors idle into two stages."""
     machine = schedule.machine
     outputs = in_two_stages(schedule.outputs, machine.cut, machine.threads)
     return schedule._replace(outputs=tuple(outputs))
 
 
 def recompute(schedule: Schedule) -> Schedule:
-    """Values that are cheaper to compute again than to keep are computed again."""
+    """Recomputes values that are cheaper to compute again than to keep."""
     graph = recomputing.recompute(schedule.outputs)
     outputs = tuple(graph.outputs)
     return schedule._replace(outputs=outputs, graph=graph, plain_outputs=schedule.outputs)
 
 
 def keep_all(schedule: Schedule) -> Schedule:
-    """A schedule after `recompute`, if nothing were computed again."""
+    """The schedule after `recompute` without any recomputation."""
     outputs = list(schedule.plain_outputs)
     graph = recomputing.Recomputed(outputs, topological(outputs))
     return schedule._replace(outputs=schedule.plain_outputs, graph=graph)
@@ -60,14 +60,14 @@ def group(schedule: Schedule) -> Schedule:
 
 
 def lower(schedule: Schedule) -> Schedule:
-    """Makes a loop nest, or several, of each kernel."""
+    """Lowers each kernel to one or several loop nests."""
     kernels, storage = schedule.kernels, schedule.storage
     assert storage is not None
     roots = [root for kernel in kernels for root in kernel.roots]
     uses = Counter(source for node in topological(roots) for source in node.inputs)
     for kernel in kernels:
         if kernel.contraction is not None:
-            # What all steps of a loop read alike is read often.
+            # All steps of a loop read its invariants, so they are read often.
             often = _is_invariant(kernel.contraction.right, schedule.invariants)
             uses[right_as_read(kernel.contraction)] += 2 if often else 1
     launches: list[LoweredKernel] = []
@@ -82,7 +82,7 @@ def lower(schedule: Schedule) -> Schedule:
 def _without_prepared(
     launches: Sequence[LoweredKernel], prepared: dict[Node, LoopNest]
 ) -> Iterator[LoweredKernel]:
-    """The launches but for those that prepare again what another kernel has `prepared`."""
+    """The launches without those that repeat what another kernel has `prepared`."""
     for launch in launches:
         written = _written(launch)
         if not (written and all(node in prepared for node in written)):
@@ -93,13 +93,13 @@ def _without_prepared(
 
 
 def _is_invariant(node: Node, invariants: frozenset[Node]) -> bool:
-    """Whether a node follows from some inputs, and from no others."""
+    """Whether a node depends on some inputs and no others."""
     inputs = [x for x in topological([node]) if isinstance(x.op, Input)]
     return bool(inputs) and invariants.issuperset(inputs)
 
 
 def hoist_invariants(schedule: Schedule) -> Schedule:
-    """Of what a loop repeats, the launches that compute the same in every step come first."""
+    """Moves loop-invariant launches to the front, where they run once."""
     if not schedule.invariants:
         return schedule
     alike, outputs = set(schedule.invariants), set(schedule.outputs)
@@ -123,9 +123,9 @@ def _written(launch: LoweredKernel) -> set[Node]:
 
 
 def delay_updates(schedule: Schedule) -> Schedule:
-    """Moves launches that may write a result over an input behind others that soon read it.
+    """Moves launches that may overwrite an input after others that soon read it.
 
-    So the gradient by a layer's input comes before the step of its weight.
+    For example, the gradient with respect to a layer's input runs before the update of its weight.
     """
     outputs = set(schedule.outputs)
     ordered = list(schedule.launches)
@@ -207,7 +207,7 @@ def stream_results(schedule: Schedule) -> Schedule:
 def _shared_blocks(
     launches: Sequence[LoweredKernel], first: dict[Node, int], last: dict[Node, int]
 ) -> dict[Node, Node]:
-    """For every temporary the first one of those that share its memory, itself at least."""
+    """For every temporary, the first of those that share its memory, possibly itself."""
     block: dict[Node, Node] = {}
     taken: set[Node] = set()
     for step, launch in enumerate(launches):

@@ -1,10 +1,10 @@
-"""What is checked of launches and of their memory plan, beyond each nest by itself.
+"""Checks of launches and of their memory plan, beyond those of single nests.
 
 - a launch reads only elements of a buffer that an earlier one wrote, or inputs;
 - at the end every element of every output is written;
 - buffers that share memory are alive at different times, or one takes over the memory of another
   in the launch that reads the one and writes the other, element by element;
-- an output that is written over an input is written by the last launch that reads it.
+- an output that overwrites an input is written by the last launch that reads it.
 
 `METAOP_VERIFY=1` checks all that is compiled; the tests set it.
 """
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from metaop.codegen.schedule import Schedule
 
 
-# What is known of launches that were checked before, by their identity.
+# The results for launches that were checked before, by their identity.
 Checked = dict[int, tuple[LoweredKernel, Touched]]
 
 
 @dataclass(frozen=True)
 class _Value(MetaOp):
-    """A value of a program for any size, for some sizes."""
+    """Stands for a value of a program for any size when that is checked for particular sizes."""
 
     number: int
     name: ClassVar[str] = "value"
@@ -130,7 +130,7 @@ def verify_launches(schedule: Schedule, checked: Checked) -> None:
 
 
 def _touched(launch: LoweredKernel) -> Touched:
-    """What a launch reads and writes; a loop all that it is given, for its steps are checked."""
+    """What a launch reads and writes; for a loop, all its buffers: its steps are checked apart."""
     if launch.repetition is None:
         return verify_nest(launch.nest, [node.size for node in launch.buffers])
     read: dict[int, np.ndarray | None] = {}
@@ -191,7 +191,7 @@ def verify_memory(schedule: Schedule, _: Checked | None = None) -> None:
 def _check_apart(
     schedule: Schedule, one: Node, other: Node, first: Mapping[Node, int], last: Mapping[Node, int]
 ) -> None:
-    """Two buffers that share memory are not alive together, or the later one takes over."""
+    """Checks that two buffers that share memory are not alive together, or the later takes over."""
     earlier, later = sorted((one, other), key=lambda node: (first[node], last[node]))
     if last[earlier] < first[later]:
         return
@@ -201,14 +201,14 @@ def _check_apart(
 
 
 def verify_take_over(launch: LoweredKernel, result: Node, operand: Node) -> None:
-    """Checks that a launch may write `result` over `operand`. Raises `VerificationError`."""
+    """Checks that a launch may overwrite `operand` by `result`. Raises `VerificationError`."""
     written = launch.buffers.index(result)
     pairs = [(written, k) for k, node in enumerate(launch.buffers) if node is operand]
     verify_nest(launch.nest, [node.size for node in launch.buffers], pairs)
 
 
 def verify_donations(schedule: Schedule, donations: Mapping[Node, Node]) -> None:
-    """Checks that outputs are written over inputs that no launch reads later.
+    """Checks that outputs overwrite only inputs that no launch reads later.
 
     Raises `VerificationError`.
     """

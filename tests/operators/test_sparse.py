@@ -193,7 +193,7 @@ def test_the_same_as_in_torch() -> None:
 
 
 def test_what_does_not_fit_is_refused() -> None:
-    with pytest.raises(DimensionError, match="outside the size"):
+    with pytest.raises(DimensionError, match="out of range for size"):
         metaop.sparse_coo_tensor(PLACES, VALUES, (3, 6))
     with pytest.raises(ShapeError, match="indices"):
         metaop.sparse_coo_tensor(PLACES, VALUES[:3], SIZE)

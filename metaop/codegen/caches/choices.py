@@ -1,7 +1,7 @@
-"""Tactics that were measured to be the fastest, by the fingerprint of what they compute.
+"""The fastest measured tactics, by the fingerprint of what they compute.
 
-They are kept in a folder for each sort of machine, one file for each contraction: processes that
-tune at the same time lose nothing, and the last one to write is as right as the first.
+There is a folder per kind of machine, with one file per contraction. Processes that tune at the
+same time lose nothing: whichever writes last, the entry is valid.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SIZES = ("rows", "columns", "depth", "block_rows", "block_columns")
 
 
 class Choices:
-    """The tactics found for one sort of machine; without a folder, in this process only."""
+    """The tactics found for one kind of machine; without a folder, only for this process."""
 
     def __init__(self, cache: DiskCache | None) -> None:
         self._cache = cache
@@ -44,12 +44,12 @@ class Choices:
         return key in self._words
 
     def find(self, key: str, tactics: Iterable[Tactic]) -> Tactic | None:
-        """What was chosen, if it is one of these tactics with other sizes; else None."""
+        """The stored choice if it is one of these tactics, possibly with other sizes; else None."""
         words = self._words.get(key)
         return None if words is None else _read(words, tactics)
 
     def keep(self, key: str, tactic: Tactic) -> None:
-        """Remembers a choice, for other processes too."""
+        """Stores a choice, also for other processes."""
         words = self._words[key] = _written(tactic)
         self.__dict__.pop("state", None)
         if self._cache is not None:
@@ -62,7 +62,7 @@ def _written(tactic: Tactic) -> str:
 
 
 def _read(words: str, tactics: Iterable[Tactic]) -> Tactic | None:
-    """The tactic that was written, None if it is none of these or makes no sense."""
+    """The stored tactic, or None if it is not one of these or is invalid."""
     try:
         entries = json.loads(words)
         sizes: dict[str, Any] = {name: int(entries[name]) for name in _SIZES}

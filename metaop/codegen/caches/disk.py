@@ -23,10 +23,10 @@ _LARGE_SHARE = 0.01
 
 
 class DiskCache:
-    """A folder of byte strings by key, bounded in size, least recently used out first.
+    """A folder of byte strings by key, bounded in size, with least-recently-used eviction.
 
-    An entry that is truncated, changed, renamed or written by something else counts as absent,
-    and so does everything when the folder cannot be read; writing never raises.
+    An entry that is truncated, changed, renamed or foreign counts as absent; if the folder cannot
+    be read, so do all. Writing never raises.
     """
 
     def __init__(self, directory: str | os.PathLike[str], limit: int) -> None:
@@ -62,7 +62,7 @@ class DiskCache:
         return True
 
     def keys(self) -> list[str]:
-        """The keys of all entries, in order; those of damaged ones included."""
+        """The keys of all entries in order, including damaged ones."""
         try:
             names = os.listdir(self.directory)
         except OSError:
@@ -87,8 +87,7 @@ class DiskCache:
     def _account(self, added: int) -> None:
         """Adds to the known size; the folder is listed after some writes and when it is full.
 
-        A process that writes little leaves the listing, which takes long in a full folder, to
-        others.
+        Listing a full folder takes long, so a process that writes little leaves it to others.
         """
         self._writes += 1
         if self._size is None:
@@ -101,7 +100,7 @@ class DiskCache:
             self._size = self._evict()
 
     def _entries(self) -> Iterator[tuple[float, int, str]]:
-        """(last use, bytes, path) of each file of ours, those that a dead writer left included."""
+        """(last use, bytes, path) of each file of the cache, including those of dead writers."""
         with contextlib.suppress(OSError), os.scandir(self.directory) as files:
             for file in files:
                 if file.name.endswith((_SUFFIX, _TEMPORARY)):

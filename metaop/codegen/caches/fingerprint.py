@@ -1,8 +1,8 @@
-"""Fingerprints of subgraphs and kernels that are the same in every process: keys on disk.
+"""Fingerprints of subgraphs and kernels, which are the same in every process: keys on disk.
 
-A signature is known by its number within a process, and its further outputs by the order in which
-gradients asked for them. Neither means anything elsewhere, so the fingerprint is made of content:
-the meta-operators of the templates, with their maps, and how the calls are connected.
+Within a process, a number identifies a signature, and the order of requests by gradients identifies
+its further outputs. Neither means anything elsewhere, so a fingerprint hashes the content: the
+meta-operators of the templates with their maps, and how the calls are connected.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _digests: WeakKeyDictionary[Node, str] = WeakKeyDictionary()
 
 
 class NotCanonicalError(Exception):
-    """A node whose content has no text: its programs stay in this process."""
+    """A node's content has no canonical text, so its programs stay in this process."""
 
 
 def subgraph_fingerprint(subgraph: Subgraph) -> str | None:
-    """A hash that equal subgraphs have in every process; None when there is none."""
+    """A hash that equal subgraphs have in every process; None if there is none."""
     numbers: dict[Call, int] = {}
     words: list[str] = []
     for call in subgraph.leaves:
@@ -69,9 +69,9 @@ def graph_fingerprint(inputs: Sequence[Node], outputs: Sequence[Node]) -> str | 
 
 
 def kernel_fingerprint(kernel: Kernel, storage: Storage) -> str | None:
-    """A hash of what a kernel computes from its buffers, whatever wrote these.
+    """A hash of what a kernel computes from its buffers, independent of what wrote them.
 
-    Equal in every process; None when there is none.
+    It is the same in every process; None if there is none.
     """
     numbers: dict[Node, int] = {}
     words = [f"{kernel.shape} {sorted(kernel.reduced)}"]

@@ -1,9 +1,9 @@
-"""Compiled kernels by skeleton: nests that differ in sizes alone share one.
+"""Compiled kernels by skeleton: nests that differ only in sizes share one.
 
 Nests of one skeleton form a family. The first nest of a family is compiled with its integers as
-literals, apart from those that `always_general` names; when a nest arrives that differs from it,
-the positions in which nests of the family ever differed become arguments, and one more kernel is
-compiled.
+literals, except for those that `always_general` names. When a nest arrives that differs from it,
+one more kernel is compiled, with arguments at all positions in which nests of the family ever
+differed.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from metaop.codegen.nest.ir import LoopNest
 from metaop.errors import InternalError
 from metaop.unified_graph.symbolic import hint_of, is_symbolic
 
-# So many families of one skeleton differ in integers that are worth a kernel: enough for the
-# layers of a network, and an end to compiling when sizes never stop changing.
+# The most families of one skeleton that differ in integers worth a kernel: enough for the layers of
+# a network, and a bound on compilation if sizes never stop changing.
 _SPECIAL_FAMILIES = 16
-# More than a program has; what was forgotten and comes again is found on disk.
+# More than a program has; a kernel that was dropped is found again on disk.
 _KEPT_SKELETONS = 4096
 
 
@@ -30,9 +30,9 @@ Kernel = TypeVar("Kernel")
 
 
 class _Member:
-    """A nest and its integers; those that follow from symbols are arguments of its kernel.
+    """A nest and its integers; those that depend on symbols are arguments of its kernel.
 
-    Their hints are of no program but one.
+    Their hints belong to a single program.
     """
 
     def __init__(self, nest: LoopNest, walker: Walker) -> None:
@@ -53,12 +53,12 @@ class _Family(Generic[Kernel]):
     kernels: dict[frozenset[int], Kernel] = field(default_factory=dict)
 
     def differing(self, member: _Member) -> frozenset[int]:
-        """The positions in which a nest differs from the first, and those of its symbols."""
+        """The positions in which a nest differs from the first, and those with symbols."""
         pairs = enumerate(zip(self.first, map(hint_of, member.integers)))
         return member.symbolic.union(k for k, (first, here) in pairs if first != here)
 
     def fitting(self, differing: frozenset[int]) -> frozenset[int] | None:
-        """The arguments of the most special kernel that allows these differences."""
+        """The arguments of the most specialised kernel that allows these differences."""
         fitting = [varying for varying in self.kernels if differing <= varying]
         return min(fitting, key=len, default=None)
 
@@ -70,9 +70,9 @@ _Families: TypeAlias = "dict[tuple[int, ...] | None, _Family[Kernel]]"
 class KernelCache(Generic[Kernel]):
     """Compiled kernels by skeleton; threads may share a cache.
 
-    `compile_nest` gives what stands for a nest's machine code, as its address; `reals` says whether
-    it knows arguments that are real numbers. The cache holds the kernels of the skeletons that were
-    asked for last; whoever needs another one for longer holds it.
+    `compile_nest` returns a handle on a nest's machine code, such as its address; `reals` says
+    whether it supports real arguments. The cache holds the kernels of the most recently used
+    skeletons; a caller that needs a kernel for longer holds it itself.
     """
 
     def __init__(self, compile_nest: Callable[[LoopNest], Kernel], reals: bool = True) -> None:
@@ -88,7 +88,7 @@ class KernelCache(Generic[Kernel]):
     def kernels_for(self, nests: Sequence[LoopNest]) -> list[tuple[Kernel, tuple[int, ...]]]:
         """Kernels that compute the nests of a program, and the arguments to call them with.
 
-        What differs between any two of one family is known before the first of it is compiled.
+        The differences within each family are collected before its first kernel is compiled.
         """
         members = [_Member(nest, walked(nest, self._takes_reals)) for nest in nests]
         with self._lock:
@@ -100,7 +100,7 @@ class KernelCache(Generic[Kernel]):
             return [self._kernel(member, family) for member, family in found]
 
     def _kernel(self, member: _Member, family: _Family[Kernel]) -> tuple[Kernel, tuple[int, ...]]:
-        """The most special kernel of a family for a nest, and the arguments to call it with."""
+        """The most specialised kernel of a family for a nest, and the arguments to call it with."""
         varying = family.fitting(family.differing(member))
         if varying is None:
             varying = family.varying

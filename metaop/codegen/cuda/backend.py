@@ -23,7 +23,7 @@ def _program(subgraph: Subgraph, scheduled: Callable[[], Schedule]) -> CudaProgr
 
 
 def _machine(index: int) -> Machine:
-    """The schedules of a GPU; of a large one where there is none, to look at what it would run."""
+    """The schedules of a GPU; without one, those of a large GPU, to inspect what it would run."""
     try:
         return replace(LARGE_GPU, threads=runtime(index).multiprocessors)
     except DeviceError:

@@ -1,4 +1,4 @@
-"""GPUs: memory, copies and launches, through cupy where it is installed and finds a device."""
+"""GPUs: memory, copies and launches, through cupy if it is installed and finds a device."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import numpy as np
 from metaop.codegen.memory.buffers import Buffer, allocate
 from metaop.errors import DeviceError, OutOfMemoryError
 
-# Bytes: what a kernel reads at once at most.
+# The most bytes that a kernel reads at once.
 _ALIGNMENT = 16
 
 
 class DeviceBuffer:
-    """A piece of GPU memory: `address` and `nbytes`; it is freed when its last user lets go."""
+    """A block of GPU memory: `address` and `nbytes`; it is freed with its last reference."""
 
     __slots__ = ("address", "nbytes", "runtime", "_owner", "__weakref__")
 
@@ -27,13 +27,13 @@ class DeviceBuffer:
         self._owner = owner
 
     def to_host(self) -> Buffer:
-        """A copy in host memory, once everything that writes this buffer is done."""
+        """A copy in host memory, after everything that writes this buffer is done."""
         buffer = allocate(self.nbytes)
         self.runtime.copy_to_host(buffer, self)
         return buffer
 
     def view(self, shape: Sequence[int], dtype: Any) -> np.ndarray:
-        """A copy in host memory as an array: unlike that of a host buffer it shares nothing."""
+        """A copy in host memory as an array; unlike that of a host buffer, it shares no memory."""
         return self.to_host().view(shape, dtype)
 
 
@@ -48,16 +48,16 @@ class DeviceProperties(NamedTuple):
 
 
 class Runtime(Protocol):
-    """What programs need of one GPU.
+    """The operations of one GPU that programs use.
 
-    Copies to the device and launches are in order; copies to the host wait for them.
+    Copies to the device and launches run in order; copies to the host wait for them.
     """
 
     architecture: str
     multiprocessors: int
 
     def __hash__(self) -> int:
-        """Runtimes are told apart by identity."""
+        """Runtimes compare by identity."""
 
     def allocate(self, nbytes: int) -> DeviceBuffer:
         """Memory with arbitrary contents."""
@@ -66,7 +66,7 @@ class Runtime(Protocol):
         """Copies all bytes of `source` to the front of `target`."""
 
     def copy_to_host(self, target: Buffer, source: DeviceBuffer) -> None:
-        """Copies the bytes that `target` has room for."""
+        """Copies as many bytes as `target` has."""
 
     def buffer_of(self, array: Any) -> DeviceBuffer:
         """The memory of an array on the device."""
@@ -90,13 +90,13 @@ class Runtime(Protocol):
         """The bytes of live buffers."""
 
     def memory_reserved(self) -> int:
-        """The bytes taken from the device, those kept for later buffers included."""
+        """The bytes reserved on the device, including those cached for later buffers."""
 
     def empty_cache(self) -> None:
-        """Gives memory that no buffer uses back to the device."""
+        """Returns memory that no buffer uses to the device."""
 
     def properties(self) -> DeviceProperties:
-        """What the device is."""
+        """The properties of the device."""
 
 
 class CupyRuntime:
@@ -122,7 +122,7 @@ class CupyRuntime:
         return DeviceBuffer(memory.ptr, nbytes, self, memory)
 
     def copy_from_host(self, target: DeviceBuffer, source: Buffer) -> None:
-        # The driver has taken pageable memory over when the call returns.
+        # The driver has copied pageable memory when the call returns.
         self._copy(target.address, source.address, source.nbytes, "memcpyHostToDevice")
 
     def copy_to_host(self, target: Buffer, source: DeviceBuffer) -> None:
@@ -210,7 +210,7 @@ def _cupy() -> Any:
 
 @functools.cache
 def device_count() -> int:
-    """How many GPUs can be used; 0 where cupy or the driver is missing."""
+    """The number of usable GPUs; 0 if cupy or the driver is missing."""
     try:
         cupy = _cupy()
     except DeviceError:

@@ -14,7 +14,7 @@ def emit(nest: ir.LoopNest, symbol: str, layout: Layout | None = None) -> str:
     """The CUDA C++ of a nest: `extern "C"` kernel `symbol` and the functions that it calls.
 
     Its parameters are the buffers, the arguments and the error slot. It is launched with
-    `layout.threads` threads a block; every number of blocks computes the same.
+    `layout.threads` threads per block; any number of blocks computes the same.
     """
     layout = layout or layout_of(nest)
     statements = Statements(nest, layout)
@@ -31,7 +31,7 @@ def emit(nest: ir.LoopNest, symbol: str, layout: Layout | None = None) -> str:
 
 def _parameters(nest: ir.LoopNest) -> list[str]:
     result = []
-    # A result and an operand that may have the same memory.
+    # Pairs of a result and an operand that may alias.
     sharing = {number for pair in possible_pairs(nest) for number in pair}
     for number, parameter in enumerate(nest.parameters):
         constant = "const " if parameter.role == "read" else ""

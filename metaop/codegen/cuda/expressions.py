@@ -10,8 +10,8 @@ from metaop.codegen.nest import ir
 from metaop.elementwise.functions import FUNCTIONS
 from metaop.unified_graph.dtype import DType
 
-# Rows of the function table whose text uses each operand once and has the type of its result
-# when the operands have that of int or wider: they may stand inside larger expressions.
+# Rows of the function table whose text may be part of a larger expression: it uses each operand
+# once, and has the type of its result if the operands have the type int or a wider one.
 _PLAIN = re.compile(r"\(-\{0\}\)|\(\{0\} (?:[-+*/]|[=!<>]=|<|>) \{1\}\)|\w+\(\{0\}(?:, \{1\})?\)")
 _NARROW = ("bool", "uint8", "int8", "int16")
 _CONDITION = re.compile(r"\(\{0\} (?:[=!<>]=|<|>) \{1\}\)")
@@ -54,7 +54,7 @@ def _factor_text(factor: ir.Factor) -> str:
 
 
 def conditions_text(conditions: Iterable[ir.Condition]) -> str:
-    """All conditions joined; `true` when there are none."""
+    """The conjunction of all conditions; `true` if there are none."""
     parts = []
     for condition in conditions:
         index = stripped(index_text(condition.index))
@@ -74,7 +74,7 @@ class Expressions:
     def __init__(self, line: Callable[[str], None], buffer_names: dict[int, str]) -> None:
         self.line = line
         self.buffer_names = buffer_names
-        # Elements that a lane holds already, by buffer and offset.
+        # Elements that a lane already has in a variable, by buffer and offset.
         self.held: dict[tuple[int, ir.Sum], str] = {}
         self._count = 0
 
@@ -134,7 +134,7 @@ class Expressions:
         return text if has_type else self.bind(text, apply.dtype)
 
     def _applied(self, apply: ir.Apply) -> tuple[str, bool]:
-        """The text of an application, and whether it has the type that it should have."""
+        """The text of an application, and whether it already has the right type."""
         if apply.function == "cast":
             return self._cast(apply), True
         template = FUNCTIONS[apply.function].cuda
@@ -152,7 +152,7 @@ class Expressions:
         if target.kind == "bool":
             return f"({text} != 0)"
         if is_narrow_float(target):
-            # A conversion that the program asks for rounds, even when nothing is stored.
+            # A conversion in the program rounds, even if nothing is stored.
             text = stripped(text) if source.compute is target.compute else f"(float){text}"
             return f"to_float(to_{target.name}({text}))"
         if source.compute is target.compute:

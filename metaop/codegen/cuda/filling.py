@@ -1,8 +1,8 @@
 """Into how many parts reductions are cut, so that their launches fill a GPU.
 
-Numbers follow from the multiprocessors, which have some blocks each, and from the length of what is
-reduced: a part is long enough to repay its block, and partial results cost less memory traffic than
-what they are computed from.
+The numbers follow from the multiprocessors, each of which runs several blocks, and from the length
+of the reduction. A part must be long enough to pay for its block, and partial results must cost
+less memory traffic than their operands.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from metaop.fusion.two_stages import Cut, Source
 from metaop.reindex.meta_op import Reindex
 from metaop.unified_graph.node import Node
 
-# Blocks for each multiprocessor: one reads while another computes.
+# Blocks per multiprocessor: one reads while another computes.
 _BLOCKS = 2
-# A part of a contraction has at least so many steps of the depth.
+# The fewest steps of the depth in a part of a contraction.
 _FEWEST_STEPS = 8
-# The busiest multiprocessor does at most so many times the work of the average one.
+# The most work of the busiest multiprocessor, relative to the average one.
 _IMBALANCE = 1.1
-# A block that reads fewer elements is done before another launch would begin.
+# A block that reads fewer elements finishes before another launch would begin.
 _LEAST_WORK = 1 << 16
-# The elements of a part for each of the lanes that share it, and of a part at least.
+# The elements of a part per lane that shares it, and the fewest in a part.
 _OF_LANE, _OF_THREAD = 4, 16
-# Results of several passes read their rows in each pass again if they are computed apart. That pays
-# where less than one of so many multiprocessors has a row.
+# Reductions of several passes read their rows again in each pass if they are computed separately.
+# That pays if fewer than one in this many multiprocessors has a row.
 _PASSES = 3
-# With fewer results than this for each multiprocessor, lanes share the parts of one.
+# With fewer results per multiprocessor than this, lanes share the parts of one.
 _FEW_RESULTS = 64
 
 
@@ -49,7 +49,7 @@ def cut_to_fill(source: Source) -> Cut | None:
 
 
 def _cut_rows(source: Source) -> Cut | None:
-    """The parts of what is no contraction: rows that lanes share, or columns of which each has one.
+    """The parts of a reduction that is not a contraction: shared rows, or columns with a lane each.
 
     The outer axes are cut, so that neighbours in memory stay neighbours.
     """
@@ -57,7 +57,7 @@ def _cut_rows(source: Source) -> Cut | None:
     is_rows, inner = _innermost(source)
     tasks = node.size if is_rows else node.size // inner
     together = rows_for(inner)
-    # Columns of one row are tasks themselves, until there are parts.
+    # The columns of a single row are tasks, until it is cut into parts.
     blocks = -(-tasks // together) if is_rows or tasks > 1 else -(-inner // BLOCK)
     lanes = BLOCK // together if is_rows else 1
     most = math.prod(source.extents) // max(_OF_LANE * lanes, _OF_THREAD)
@@ -70,7 +70,7 @@ def _cut_rows(source: Source) -> Cut | None:
 
 
 def _innermost(source: Source) -> tuple[bool, int]:
-    """Whether lanes share the rows of a kernel that computes nothing else, and the lanes' loop."""
+    """Whether lanes share the rows of a kernel that computes nothing else, and their loop."""
     node = source.node
     kernel = Kernel(node.inputs[0].shape, frozenset(source.reduced), [node])
     stored = {x for x in _until(node, source.has_buffer) if source.has_buffer(x)}
@@ -78,14 +78,14 @@ def _innermost(source: Source) -> tuple[bool, int]:
     places = probe.places_in_box()
     *outer, last = joined_plan(kernel, probe.values.offsets, places).loops
     inner = last.extent
-    # Short loops over columns are joined.
+    # Short loops over columns are fused.
     while not last.reduced and inner < SHORT_LANES and outer and not outer[-1].reduced:
         inner *= outer.pop().extent
     return last.reduced, inner
 
 
 def _until(node: Node, is_end: Callable[[Node], bool]) -> set[Node]:
-    """What a node is computed from, up to nodes that are an end."""
+    """The nodes from which a node is computed, up to ends."""
     found, stack = set(), list(node.inputs)
     while stack:
         source = stack.pop()
@@ -96,7 +96,7 @@ def _until(node: Node, is_end: Callable[[Node], bool]) -> set[Node]:
 
 
 def _cut_outside(source: Source, parts: int) -> Cut:
-    """So many parts or some more: each has one index of the outer axes and a piece of the next."""
+    """At least a number of parts, each with one index of the outer axes and a piece of the next."""
     whole: list[int] = []
     for axis, extent in zip(source.reduced, source.extents):
         if extent > parts:
@@ -108,17 +108,17 @@ def _cut_outside(source: Source, parts: int) -> Cut:
 
 
 def _pieces_of_depth(node: Node, contraction: Contraction, processors: int) -> int:
-    """Into how many pieces the depth of a contraction is cut.
+    """The number of pieces into which the depth of a contraction is cut.
 
-    The largest tile that fills the multiprocessors is best: larger tiles read less. If none does,
-    the smallest one gets as many pieces as there may be.
+    The largest tile that fills the multiprocessors is best, because larger tiles read less. If none
+    does, the smallest one gets as many pieces as allowed.
     """
     shape = node.inputs[0].shape
     batch, rows, columns, depth = (
         math.prod(shape[k] for k in axes)
         for axes in (contraction.batch, contraction.rows, contraction.columns, contraction.depth)
     )
-    # Partial results are written and read once, which takes at most half of what factors take.
+    # Partial results are written and read once, in at most half of the time for the factors.
     factors = _bytes_read(contraction.left) + _bytes_read(contraction.right)
     affordable = factors // (4 * node.size * node.dtype.compute.itemsize)
     # Parts stay contractions.
@@ -136,13 +136,13 @@ def _pieces_of_depth(node: Node, contraction: Contraction, processors: int) -> i
 
 
 def _fills(blocks: int, processors: int) -> bool:
-    """Whether so many blocks of one size keep all multiprocessors busy to the end."""
+    """Whether a number of equal blocks keeps all multiprocessors busy to the end."""
     each = max(-(-blocks // processors), _BLOCKS)
     return blocks * _IMBALANCE >= each * processors
 
 
 def _bytes_read(factor: Node) -> int:
-    """The bytes of what a factor views."""
+    """The bytes of the node that a factor views."""
     while isinstance(factor.op, Reindex):
         factor = factor.inputs[0]
     return factor.nbytes

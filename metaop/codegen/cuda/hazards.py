@@ -1,4 +1,4 @@
-"""Which statements touch which buffers, and where the lanes of a row have to wait."""
+"""Which statements access which buffers, and where the lanes of a row must synchronise."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def _collect(item: object, reads: set[int], writes: set[int]) -> None:
 
 @dataclass
 class Hazards:
-    """What the lanes of a row did to memory since they last waited for each other.
+    """The memory accesses of the lanes of a row since their last synchronisation.
 
-    Buffers in `private` belong to one lane and need no waiting. `sharing` pairs results with the
-    operands whose memory they may take.
+    Buffers in `private` belong to one lane and need none. `sharing` pairs results with the operands
+    that they may alias.
     """
 
     sharing: Sequence[tuple[int, int]] = ()
@@ -51,11 +51,11 @@ class Hazards:
     writes: set[int] = field(default_factory=set)
 
     def must_wait(self, statement: ir.Statement) -> bool:
-        """Whether a statement touches what other lanes may still be using; notes its accesses."""
+        """Whether a statement accesses what other lanes may still use; records its accesses."""
         reads, writes = accesses(statement)
         conflict = (reads & self.writes) | (writes & (self.reads | self.writes))
         if not isinstance(statement, ir.For):
-            # The first lane writes what all lanes have read; in a loop, each lane has its elements.
+            # The first lane writes what all have read; in a loop, each lane has its own elements.
             taken = {operand for result, operand in self.sharing if result in writes}
             conflict |= taken & self.reads
         waits = bool(conflict - self.private)
@@ -65,12 +65,12 @@ class Hazards:
         return waits
 
     def add(self, statement: object) -> None:
-        """Notes the accesses of a statement, or of a whole body before its loop starts over."""
+        """Records the accesses of a statement, or of a whole body before its loop repeats."""
         reads, writes = accesses(statement)
         self.reads |= reads
         self.writes |= writes
 
     def clear(self) -> None:
-        """Every lane has waited."""
+        """Records that all lanes have synchronised."""
         self.reads.clear()
         self.writes.clear()

@@ -18,7 +18,7 @@ _SYMBOL = "kernel"
 
 
 def machine_code(text: str, architecture: str) -> bytes:
-    """The machine code of a text for an architecture, kept on disk between processes."""
+    """The machine code of a text for an architecture, cached on disk."""
     version = ".".join(map(str, nvrtc.version()))
     key = hashlib.sha256("\n".join(("cuda", version, architecture, text)).encode()).hexdigest()
     cache = shared_cache()
@@ -37,7 +37,7 @@ def text_of(nest: ir.LoopNest) -> str:
 
 @dataclass(frozen=True)
 class Launch:
-    """A kernel that computes one nest: what is launched, with which layout and integers."""
+    """A kernel that computes one nest, with the layout and the integers of the launch."""
 
     kernel: Any
     layout: Layout
@@ -45,7 +45,7 @@ class Launch:
 
 
 class DeviceKernels:
-    """The kernels of one GPU; nests that differ in sizes alone share one where layouts agree."""
+    """The kernels of one GPU; nests that differ only in sizes share one if their layouts agree."""
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
@@ -53,11 +53,11 @@ class DeviceKernels:
         self._kernels: list[Any] = []
 
     def launch_for(self, nest: ir.LoopNest) -> Launch:
-        """The kernel of a nest, compiled when none of the known ones fits."""
+        """The kernel of a nest, compiled if no known one fits."""
         layout = layout_of(nest)
         cache = self._caches.get(layout)
         if cache is None:
-            # Arguments have the type of indices here, which need not have room for reals.
+            # Arguments have the index type here, which may be too narrow for the bits of reals.
             cache = self._caches[layout] = KernelCache(
                 lambda nest: self._compile(nest, layout), reals=False
             )

@@ -1,7 +1,7 @@
-"""How a loop nest is laid over the threads of a GPU, decided from the nest alone.
+"""How a loop nest is mapped to the threads of a GPU, derived from the nest alone.
 
-Either every iteration of the parallel loop is one thread's, or it is a *row*: a group of lanes
-runs the vector loops inside it side by side and combines their accumulators.
+Each iteration of the parallel loop runs on one thread, or it is a *row*: a group of lanes shares
+the iterations of the vector loops inside it and combines their accumulators.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from metaop.codegen.nest import ir
 _WARP = 32
 BLOCK = 256
 _LARGEST_ROW = 512
-# Shorter rows are computed by one thread: most lanes of a warp would have nothing to do.
+# One thread computes shorter rows, because most lanes of a warp would be idle.
 _SHORT_ROW = 8
 # Smaller maps need every thread that they can get.
 _LARGE_MAP = 1 << 16
@@ -26,7 +26,7 @@ _LARGE_MAP = 1 << 16
 class Layout:
     """`lanes` threads (1, or a power of two from 32) for a row, `rows` rows in a block.
 
-    `index_type` is the C++ type of loop variables and offsets, `parts` what is accessed several
+    `index_type` is the C++ type of loop variables and offsets, `parts` the accesses to several
     elements at a time.
     """
 
@@ -41,13 +41,13 @@ class Layout:
         return self.lanes * self.rows
 
     def blocks(self, nest: ir.LoopNest, most: int) -> int:
-        """The blocks of a launch: enough for all tasks, at most `most` (each then does more)."""
+        """The blocks of a launch: enough for all tasks, but at most `most`."""
         each = self.rows * (self.parts.width if self.lanes == 1 else 1)
         return max(min(-(-nest.tasks // each), most), 1)
 
 
 def layout_of(nest: ir.LoopNest) -> Layout:
-    """The layout of a nest with the values that its arguments have now."""
+    """The layout of a nest with the current values of its arguments."""
     index_type = "int" if fits_in_32_bits(nest) else "long long"
     task_body, has_tasks = _task(nest)
     together = [s.threads for s in task_body if isinstance(s, ir.ForeignCall) and s.threads > 1]
@@ -61,23 +61,23 @@ def layout_of(nest: ir.LoopNest) -> Layout:
     lanes = lanes_for(longest)
     spaces = {s.space for s in task_body if isinstance(s, ir.Alloc)}
     if "register" in spaces:
-        # Values stay in the registers of a lane from one loop to the next: one iteration a lane.
+        # Values stay in registers from one loop to the next, so each lane takes one iteration.
         lanes = longest
     rows = rows_for(longest) if has_tasks and not spaces else 1
     return Layout(lanes, rows, index_type, parts_of(nest))
 
 
 def lanes_for(longest: int) -> int:
-    """The lanes of a row whose longest vector loop has so many iterations."""
+    """The lanes of a row, given the iterations of its longest vector loop."""
     lanes = _WARP
-    # Four elements a lane before another warp joins in.
+    # Four elements per lane before another warp is added.
     while lanes < _LARGEST_ROW and lanes * 4 < longest:
         lanes *= 2
     return lanes
 
 
 def rows_for(longest: int) -> int:
-    """The rows in a block whose longest vector loop has so many iterations."""
+    """The rows of a block, given the iterations of the longest vector loop."""
     if longest < _SHORT_ROW:
         return BLOCK
     lanes = lanes_for(longest)

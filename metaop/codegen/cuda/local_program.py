@@ -1,4 +1,4 @@
-"""What one rank of a distributed program runs on its GPU between collectives."""
+"""The part of a distributed program that one rank runs on its GPU between collectives."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from metaop.codegen.schedule import Schedule
 
 
 class CudaLocalProgram:
-    """A function of arrays on the GPU; what it starts goes on while the host does."""
+    """A function of arrays on the GPU, which runs asynchronously."""
 
     def __init__(self, schedule: Schedule, device: Runtime) -> None:
         self.outputs = schedule.outputs
@@ -21,8 +21,10 @@ class CudaLocalProgram:
     def __call__(
         self, arrays: Sequence[Any], ready: Callable[[int, Any], None] | None = None
     ) -> list[Any]:
-        """The results; `ready` is called with the number of each and the result, as soon as the
-        kernel that completes it has been started."""
+        """The results; `ready` gets the number of each and the result.
+
+        It is called as soon as the kernel that completes the result has been launched.
+        """
         program = self.program
         given = [program.device.buffer_of(array) for array in arrays]
 

@@ -21,7 +21,7 @@ _OPTIONS = ("--std=c++17", "--ptxas-options=-v")
 
 @dataclass(frozen=True)
 class Usage:
-    """What a compiled kernel takes of a multiprocessor; spills and shared memory in bytes."""
+    """The resources of a compiled kernel; spills and shared memory in bytes."""
 
     registers: int
     spill_stores: int
@@ -31,7 +31,7 @@ class Usage:
 
 @dataclass(frozen=True)
 class Compiled:
-    """Machine code for one architecture, and the use of resources by kernel."""
+    """Machine code for one architecture, and the resources of each kernel."""
 
     cubin: bytes
     usage: dict[str, Usage]
@@ -53,7 +53,7 @@ def version() -> tuple[int, int]:
 def compile_text(text: str, architecture: str) -> Compiled:
     """The machine code of CUDA C++ for an architecture such as `sm_90`.
 
-    Raises `InternalError` with the compiler's messages and the text when that is not legal.
+    Raises `InternalError` with the compiler's messages and the text if that is invalid.
     """
     program = ctypes.c_void_p()
     name = b"kernel.cu"
@@ -120,7 +120,7 @@ def _candidates() -> Iterator[str]:
 def _library() -> ctypes.CDLL | None:
     for path in _candidates():
         try:
-            # The library opens its second half by name alone: it must be loaded already.
+            # The library opens its second half by name, so that one must already be loaded.
             for second in Path(path).parent.glob("libnvrtc-builtins.so.*"):
                 ctypes.CDLL(str(second))
             library = ctypes.CDLL(path)

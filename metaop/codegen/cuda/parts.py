@@ -1,7 +1,7 @@
-"""Accesses of several neighbouring elements at once, where a vector loop runs along memory.
+"""Vectorised accesses: several neighbouring elements at once, if a vector loop runs along memory.
 
-A lane then takes `width` neighbouring iterations in turn: it loads a part of each array before
-them and stores a part behind them, 16 bytes at a time for the widest type.
+A lane then takes `width` neighbouring iterations in turn. It loads a part of each array before them
+and stores a part after them, 16 bytes at a time for the widest type.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ Access: TypeAlias = "ir.Load | ir.Store"
 
 @dataclass(frozen=True)
 class Parts:
-    """`width` neighbours at once; `positions` numbers the accesses of a nest that come in parts.
+    """`width` neighbours at once; `positions` are the numbers of the vectorised accesses of a nest.
 
-    Accesses count in the order in which `numbered` meets them, which is the same for all nests of
-    one form: so a kernel that was compiled for one of them knows what it may assume of the others.
+    `numbered` counts accesses in an order that is the same for all nests of one form, so a kernel
+    that was compiled for one of them knows what it may assume of the others.
     """
 
     width: int = 1
@@ -33,7 +33,7 @@ NO_PARTS = Parts()
 
 
 def numbered(body: object, loop: ir.For | None = None) -> Iterator[tuple[Access, ir.For | None]]:
-    """All loads and stores in order, each with the innermost straight-line vector loop around."""
+    """All loads and stores in order, each with its innermost straight-line vector loop."""
     if isinstance(body, ir.For) and body.vector and not _has_loops(body.body):
         loop = body
     if isinstance(body, (ir.Load, ir.Store)):
@@ -44,7 +44,7 @@ def numbered(body: object, loop: ir.For | None = None) -> Iterator[tuple[Access,
 
 
 def parts_of(nest: ir.LoopNest) -> Parts:
-    """The parts of a nest with the values that its arguments have now."""
+    """The parts of a nest with the current values of its arguments."""
     found = list(numbered(nest.body))
     along = [
         (position, access, loop)
@@ -68,7 +68,7 @@ def _has_loops(body: tuple[ir.Statement, ...]) -> bool:
 
 
 def _runs_along(access: Access, axis: str) -> bool:
-    """Whether the access moves by one element with the loop, whatever the conditions."""
+    """Whether the access has unit stride in the loop, independent of conditions."""
     if access.buffer < 0 or access.conditions:
         return False
     terms = access.offset.terms
@@ -99,7 +99,7 @@ def _is_whole(integer: ir.Integer | ir.ValueIndex, width: int, nest: ir.LoopNest
 
 
 def _is_alone(access: Access, loop: ir.For) -> bool:
-    """Whether reading all elements before, or writing them behind, the iterations is the same."""
+    """Whether all elements may be read before, or written after, the iterations."""
     reads, writes = accesses(loop.body)
     if isinstance(access, ir.Load):
         return access.buffer not in writes

@@ -1,4 +1,4 @@
-"""Device functions that kernels call, added in front of a kernel when its text names them."""
+"""Device functions for kernels, added in front of a kernel whose text names them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from metaop.elementwise.functions import CUDA_HELPERS, FUNCTIONS
 from metaop.reduce.reducers import REDUCERS
 from metaop.unified_graph.dtype import DType
 
-# Inline PTX stands behind __CUDA_ARCH__ alone; the emulator has functions of the same names.
+# Inline PTX is guarded by __CUDA_ARCH__; the emulator has functions of the same names.
 _FLOAT16 = """\
 struct float16 { unsigned short bits; };
 #ifdef __CUDA_ARCH__
@@ -44,7 +44,7 @@ static __device__ bfloat16 to_bfloat16(float x)
 }
 """
 
-# Aligned as a whole, so that it is read and written by one instruction.
+# Aligned as a whole, so that one instruction reads or writes it.
 _PART = """\
 template <typename T, int N> struct __align__(N * sizeof(T)) Part { T at[N]; };
 """
@@ -102,15 +102,15 @@ def combined(reducer: str, left: str, right: str) -> str:
 
 
 def identity(reducer: str, dtype: DType) -> str:
-    """The literal that changes nothing."""
+    """The literal of the identity element."""
     return literal(REDUCERS[reducer].identity(dtype), dtype)
 
 
 def row_function(reducer: str, dtype: DType, lanes: int) -> tuple[str, str]:
     """The name and the text of the function that combines the values of all lanes of a row.
 
-    Every lane gets the result. Within a warp values are exchanged by shuffles, between warps
-    through shared memory; the order is fixed, so that results are the same in every run.
+    Every lane gets the result. Lanes of a warp exchange values by shuffles, warps through shared
+    memory. The order is fixed, so results are deterministic.
     """
     name = f"row_{reducer}_{dtype.name}"
     ctype = compute_type(dtype)
@@ -187,7 +187,7 @@ def _whole_word(reducer: str, dtype: DType) -> str:
 
 
 def _part_of_word(reducer: str, dtype: DType) -> str:
-    """The swap of an element that is a part of an aligned 32-bit word."""
+    """The compare-and-swap of an element that is a part of an aligned 32-bit word."""
     ctype = compute_type(dtype)
     mask = (1 << (8 * dtype.itemsize)) - 1
     if is_narrow_float(dtype):

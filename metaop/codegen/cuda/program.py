@@ -29,21 +29,21 @@ def kernels_of(device: Any) -> DeviceKernels:
 
 
 def most_blocks(multiprocessors: int) -> int:
-    """The blocks of the largest launch on a device; each then does several pieces of work."""
+    """The most blocks of a launch on a device; each block then does several tasks."""
     return _BLOCKS_PER_MULTIPROCESSOR * multiprocessors
 
 
 class CudaProgram:
     """A schedule compiled for a GPU.
 
-    A run only starts the kernels, unless one of them checks indices: then it waits for the answer.
+    A run only launches the kernels, unless one of them checks indices: then it waits.
     """
 
     def __init__(self, schedule: Schedule, device: Runtime) -> None:
         self.arena_bytes = schedule.arena_bytes
         self.device = device
         self._slots = Slots(schedule)
-        # Results have memory of their own: kernels of one program may overlap on the device.
+        # Results do not reuse memory, because kernels of one program may overlap on the device.
         self.donors: dict[int, int] = {}
         most = most_blocks(device.multiprocessors)
         kernels = kernels_of(device)
@@ -76,10 +76,10 @@ class CudaProgram:
         memory: Mapping[int, Any] | None = None,
         between: Callable[[int, list[Any]], None] | None = None,
     ) -> list[DeviceBuffer]:
-        """Starts the kernels; raises Fault when one met a value that it refuses.
+        """Launches the kernels; raises Fault if one met a value that it refuses.
 
-        Arguments in host memory are copied to the device. What `between` puts on a stream behind
-        an event comes after the kernels that have been started, beside those that follow.
+        Arguments in host memory are copied to the device. What `between` puts on another stream
+        after an event runs after the kernels launched so far, concurrently with later ones.
         """
         slots = self._slots
         held = self._on_device(arguments)
@@ -105,7 +105,7 @@ class CudaProgram:
         return results
 
     def _on_device(self, arguments: Sequence[Argument]) -> list[DeviceBuffer]:
-        """The arguments in device memory; all Python numbers travel in one copy."""
+        """The arguments in device memory; one copy transfers all Python numbers."""
         numbers = bytearray()
         for argument, dtype in zip(arguments, self._slots.input_types):
             if not isinstance(argument, (DeviceBuffer, Buffer)):

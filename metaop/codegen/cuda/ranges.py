@@ -1,4 +1,4 @@
-"""Bounds of the indices of a nest: whether 32-bit arithmetic is enough for them."""
+"""Bounds of the indices of a nest, which decide whether 32-bit arithmetic suffices."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _UNKNOWN = 1 << 62
 
 
 def fits_in_32_bits(nest: ir.LoopNest) -> bool:
-    """Whether every index of the nest, partial sums included, stays well inside 32 bits."""
+    """Whether every index of the nest, including partial sums, stays well inside 32 bits."""
     return _Bounds(nest).largest < _LIMIT
 
 

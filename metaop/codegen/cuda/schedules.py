@@ -26,7 +26,7 @@ class RecomputingRowReduction(RowReduction):
 
 
 class AtomicScatter(Scatter):
-    """Writes through index operands, every point a thread of its own, combined atomically.
+    """Writes through index operands, with one thread per point and atomic updates.
 
     The order of floating-point additions to one element differs from run to run.
     """
@@ -46,7 +46,7 @@ class AtomicScatter(Scatter):
         return self.finish("scatter", values.body)
 
 
-# The multiprocessors of a large GPU; a program for another device asks for its own number.
+# The multiprocessors of a large GPU; a program for a real device uses the number of that device.
 CUDA = Machine(
     stencils=False,
     windows=False,

@@ -28,10 +28,10 @@ _INDENT = "    "
 
 
 class Statements:
-    """Prints the body of a kernel; `functions` are those that it needs beside the prelude.
+    """Prints the body of a kernel; `functions` are those that it needs besides the prelude.
 
-    Outside vector loops all lanes of a row run the same statements; the first one stores. Lanes
-    wait for each other where they exchange values through memory.
+    Outside vector loops all lanes of a row run the same statements, and the first one stores. Lanes
+    synchronise where they exchange values through memory.
     """
 
     def __init__(self, nest: ir.LoopNest, layout: Layout) -> None:
@@ -239,7 +239,7 @@ class Statements:
             self._ahead.append(place)
 
     def _forget(self) -> None:
-        """What has been read ahead is not held any more."""
+        """Drops the elements that were read ahead."""
         for place in self._ahead:
             del self.values.held[place]
         self._ahead.clear()
@@ -296,7 +296,7 @@ class Statements:
         self.line(f"{one.name} = {value};")
 
     def _foreign_call(self, statement: ir.ForeignCall) -> None:
-        """Every lane makes the call; they wait, because the next task uses the same memory."""
+        """Every lane makes the call, then all synchronise: the next task uses the same memory."""
         self.functions[statement.symbol] = dict(statement.texts)["cuda"]
         buffers = "".join(f"{self.names[k]}, " for k in statement.buffers)
         task = index_text(statement.task)

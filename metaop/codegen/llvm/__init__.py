@@ -1,1 +1,1 @@
-"""The CPU backend: LLVM IR text, compiled through llvmlite and run on an own thread pool."""
+"""The CPU backend: LLVM IR text, compiled through llvmlite and run on a thread pool of its own."""

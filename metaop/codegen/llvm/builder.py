@@ -9,7 +9,7 @@
 
 Values carry their element type and lanes; every operation works for scalars and for vectors of
 any power of two, and mixes both by splatting. 16-bit floats are computed as "float" and booleans
-as "i1"; how they are stored is the caller's business.
+as "i1"; callers decide how to store them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AS_WRITTEN", "REASSOCIATE", "Builder", "BuilderTarget"]
 
-# The attribute of functions whose loops and addresses the code generator should take as they are.
+# The attribute of functions whose loops and addresses the code generator should not rewrite.
 AS_WRITTEN = '"metaop-as-written"'
 
 

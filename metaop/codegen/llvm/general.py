@@ -1,6 +1,6 @@
-"""Programs for all sizes that their guards admit: bound to numbers, they are programs like others.
+"""Programs for all sizes that their guards admit; bound to numbers, they are ordinary programs.
 
-Binding computes integers, nothing else: launches, their kernels and the order in the arena stay.
+Binding only computes integers; launches, their kernels and the order in the arena stay the same.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from metaop.unified_graph.symbolic import SymInt, hint_of
 
 
 class GeneralProgram:
-    """A layout of which some integers follow from symbols.
+    """A layout some of whose integers depend on symbols.
 
-    `layout` has their hints, `places` tells which of its integers they are, and `binding` computes
+    `layout` has their hints, `places` says which of its integers they are, and `binding` computes
     them.
     """
 
@@ -45,7 +45,7 @@ class GeneralProgram:
     def of(schedule: Schedule, expected: Sequence[Any]) -> GeneralProgram:
         """The program of a schedule on symbolic sizes.
 
-        `expected` has for every number of a subgraph what it has to be.
+        `expected` has the required value of every number of a subgraph.
         """
         layout = layout_of(schedule)
         assert schedule.env is not None
@@ -59,7 +59,7 @@ class GeneralProgram:
         return found
 
     def bind(self, numbers: Sequence[float]) -> LLVMProgram | None:
-        """The program for the numbers of a subgraph; None when this is none for them."""
+        """The program for the numbers of a subgraph; None if the guards do not admit them."""
         integers = self._integers_for(numbers)
         if integers is None:
             return None
@@ -69,7 +69,7 @@ class GeneralProgram:
 
     @property
     def conditions(self) -> list[str]:
-        """The guards, and what they are made of, as text."""
+        """The guards, and the definitions that they use, as text."""
         return self.binding.conditions
 
     def admits(self, numbers: Sequence[float]) -> bool:
@@ -77,7 +77,7 @@ class GeneralProgram:
         return self.binding.values_for(numbers) is not None
 
     def layout_for(self, numbers: Sequence[float]) -> Layout | None:
-        """The layout of the program that `bind` gives."""
+        """The layout of the program that `bind` returns."""
         integers = self._integers_for(numbers)
         return None if integers is None else with_integers(self.layout, integers.tolist())
 
@@ -105,7 +105,7 @@ class GeneralProgram:
 
     @staticmethod
     def from_bytes(content: bytes) -> GeneralProgram | None:
-        """The program that `to_bytes` wrote; None when it has another form."""
+        """The program that `to_bytes` wrote; None if it has another format."""
         try:
             layout, places, *state = json.loads(content)
             found, binding = from_bytes(layout.encode()), Binding(*state)

@@ -1,7 +1,7 @@
-"""Runs that the keyboard may end: the main thread waits in Python while another one computes.
+"""Interruptible runs: the main thread waits in Python while another one computes.
 
-Python calls the handlers of signals on the main thread only, between two of its instructions. A
-program whose loop ends when its values say so may never come back to it.
+Python calls signal handlers only on the main thread, between two of its instructions. A program
+with a loop whose length depends on its values may never return to it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from queue import SimpleQueue
 
 from metaop.forking import register_at_fork
 
-# What a run reads instead of the code of an error: no step begins any more.
+# The error code that ends a run: no further step begins.
 _INTERRUPTED = 3
 
 
@@ -38,13 +38,15 @@ class _Worker:
         self._calls.put(call)
 
     def wait(self) -> int:
-        """The result of the call; signals are handled meanwhile."""
+        """The result of the call; meanwhile, signals are handled."""
         self._finished.acquire()
         return self._result
 
     def end(self) -> None:
-        """Ends the thread after the call that it may have begun, whatever signals come meanwhile:
-        that uses memory which is freed afterwards."""
+        """Ends the thread after its current call, whatever signals arrive meanwhile.
+
+        The call uses memory that is freed afterwards.
+        """
         self._calls.put(None)
         while not self._ended.is_set():
             with contextlib.suppress(BaseException):
@@ -56,8 +58,10 @@ register_at_fork(after_in_child=_idle.clear)
 
 
 def run_interruptibly(call: Callable[[], int], error: array[int]) -> int:
-    """What `call` returns, a run that writes `error`; should the handler of a signal raise, the run
-    ends before its next step, and then the exception goes on."""
+    """The result of `call`, a run that reports to `error`.
+
+    If a signal handler raises, the run ends before its next step, and the exception is raised.
+    """
     if threading.current_thread() is not threading.main_thread():
         return call()
     worker = _idle.pop() if _idle else _Worker()

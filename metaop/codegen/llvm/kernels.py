@@ -24,7 +24,7 @@ def text_of(nest: ir.LoopNest) -> str:
 
 
 def start_compiling(nest: ir.LoopNest) -> Code:
-    """The machine code of a nest, which others may be compiling until it is needed."""
+    """The machine code of a nest, which worker processes may compile until it is needed."""
     return engine.start_compiling(text_of(nest), (_SYMBOL,), _helpers())
 
 
@@ -34,7 +34,7 @@ def compile_nest(nest: ir.LoopNest) -> Address:
 
 
 def _helpers() -> int:
-    """How many processes may help to compile: with this one, as many as there are threads."""
+    """The number of processes that may help to compile: with this one, one per thread."""
     wanted: int = settings.get("METAOP_COMPILE_PROCESSES")
     return wanted if wanted >= 0 else min(runtime().get_num_threads() - 1, _MOST_HELPERS)
 
@@ -45,11 +45,11 @@ def stored_kernel(key: str) -> Code | None:
 
 
 def address_of(kernel: Code) -> Address:
-    """The address of a kernel; it is compiled and loaded now if it has not been."""
+    """The address of a kernel, which is compiled and loaded now if it has not been."""
     return kernel.address(_SYMBOL)
 
 
 @cache
 def kernel_cache() -> KernelCache[Code]:
-    """The kernels that were used last, by skeleton."""
+    """The most recently used kernels, by skeleton."""
     return KernelCache(start_compiling)

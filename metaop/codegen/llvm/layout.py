@@ -1,4 +1,4 @@
-"""The layout of a program: all that is needed to run it, which can be kept on disk."""
+"""The layout of a program: everything needed to run it, in a form that can be stored on disk."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Layout(NamedTuple):
     """Slots hold the inputs, then the made outputs, then the temporaries, then `spare` ones that
     loops set.
 
-    `input_types` are names of dtypes, `made` the bytes of the outputs to be allocated, `offsets`
-    the places of the temporaries in an arena of `arena_bytes`. `results` tells of each result
-    whether it is an input passed through, and its number among inputs or made outputs. `donors`
-    pairs made outputs with the input whose memory they may take. The first `own` launches are
-    those of the program; others are repeated by these.
+    `input_types` are names of dtypes, `made` the bytes of the outputs to allocate, `offsets` those
+    of the temporaries in an arena of `arena_bytes`. `results` says of each result whether it is an
+    input passed through, and its number among inputs or made outputs. `donors` pairs made outputs
+    with the input whose memory they may take. The first `own` launches are those of the program;
+    these repeat the others.
     """
 
     input_types: tuple[str, ...]
@@ -38,7 +38,7 @@ class Layout(NamedTuple):
 
 
 def layout_of(schedule: Schedule) -> Layout:
-    """The layout of a schedule; its kernels start to be compiled on the way."""
+    """The layout of a schedule; starts compiling its kernels."""
     numbering = Slots(schedule)
     first_made = len(schedule.inputs)
     rows = Rows(schedule, numbering.of, numbering.count)
@@ -59,7 +59,7 @@ def layout_of(schedule: Schedule) -> Layout:
 
 
 def integers_of(layout: Layout) -> list[int]:
-    """The integers of a layout that sizes may change, in one list."""
+    """The integers of a layout that may depend on sizes, in one list."""
     found = [*layout.made, *layout.offsets, layout.arena_bytes]
     found += [launch.tasks for launch in layout.launches]
     return found + [n for launch in layout.launches for n in launch.arguments]
@@ -87,7 +87,7 @@ def to_bytes(layout: Layout) -> bytes:
 
 
 def from_bytes(content: bytes) -> Layout | None:
-    """The layout that `to_bytes` wrote; None if it has another form or lacks a kernel by now."""
+    """The layout that `to_bytes` wrote; None if its format differs or a kernel is gone."""
     try:
         types, made, results, offsets, arena_bytes, donors, launches, *rest = json.loads(content)
         own, spare = _integers(rest)

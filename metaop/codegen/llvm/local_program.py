@@ -1,4 +1,4 @@
-"""What one rank of a distributed program runs on the CPU between collectives."""
+"""The part of a distributed program that one rank runs on the CPU between collectives."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from metaop.codegen.schedule import Schedule
 
 
 class LLVMLocalProgram:
-    """A schedule as a function of arrays, which tells of its results between kernels."""
+    """A schedule as a function of arrays, which reports its results between kernels."""
 
     def __init__(self, schedule: Schedule) -> None:
         self.outputs = schedule.outputs

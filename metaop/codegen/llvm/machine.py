@@ -1,4 +1,4 @@
-"""The host as the schedules see it: its register tile, its threads and its thresholds."""
+"""The host as a `Machine`: its register tile, its threads and its thresholds."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _TILES = {
     32: Tile(rows=6, columns=16),
     16: Tile(rows=4, columns=8),
 }
-# Where bfloat16 is multiplied in vectors, and where in matrix registers: four of them hold a tile,
-# and it takes long panels to keep them busy.
+# Tiles for bfloat16 in vectors, and in matrix registers: four of these hold a tile, and they need
+# long panels to stay busy.
 PAIRS = Tile(rows=8, columns=32, block_columns=512, step=PAIR, rate=2)
 MATRICES = Tile(2 * SIDE, 2 * SIDE, depth=2048, block_columns=256, step=MATRIX, rate=16)
-# Whole numbers of 16 bits are multiplied in pairs everywhere, of 8 bits in fours where there are
-# instructions for them: a panel then holds four times as many, and about three times as many are
-# multiplied in the same time.
+# 16-bit integers are multiplied in pairs on every processor, 8-bit ones in fours if it has the
+# instructions. A panel then holds four times as many, and about three times as many are multiplied
+# in the same time.
 BYTES_DEPTH, BYTES_RATE = 1536, 3
 # AArch64 has 32 registers of 16 bytes.
 _ARM_TILE = Tile(rows=8, columns=8)
-# Others that the registers hold, for a tuner to try.
+# Other tiles that fit the registers, for the tuner to try.
 _OTHER_TILES = {
     64: ((14, 32), (12, 32), (6, 64), (4, 64)),
     32: ((4, 24), (3, 32), (4, 16)),
@@ -46,7 +46,7 @@ def host_machine() -> Machine:
 
 
 def machine_for(target: Target) -> Machine:
-    """One core of any machine with a processor, its caches as small as they come."""
+    """One core of any machine with a given processor, with the smallest usual caches."""
     narrow = PAIRS if target.has_bfloat16_pairs else None
     return _machine(target, 1, typical(target), narrow)
 

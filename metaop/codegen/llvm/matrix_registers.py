@@ -1,8 +1,8 @@
 """Whether this process can use the matrix registers of AMX.
 
-Linux lets a process use them only after it has asked, because they make what is saved for a thread
-8 KiB larger. Asked before the first use, it says no without harm. Then a small product is computed
-with them and with the vector instructions for pairs: should they not agree, pairs are used.
+On Linux a process must request them before the first use, because they add 8 KiB to the saved state
+of a thread; a refusal does no harm. Then a small product is computed with them and with the vector
+instructions for pairs. If the results differ, pairs are used.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def verdict() -> Verdict:
 
 @functools.cache
 def _permitted() -> bool:
-    """Asks Linux for the matrix registers, for all threads of this process."""
+    """Requests the matrix registers from Linux, for all threads of this process."""
     if not sys.platform.startswith("linux") or platform.machine() != "x86_64":
         return False
     request = ctypes.CDLL(None).syscall
@@ -62,7 +62,7 @@ def _agrees_with_pairs() -> bool:
 
 
 def probe(step: int, steps: int) -> np.ndarray:
-    """A tile of sums after two inner products of the same panels, the second one added."""
+    """A tile of sums after two inner products of the same panels, the second accumulated."""
     depth = step * steps
     generator = np.random.default_rng(0)
     left, right = (

@@ -20,35 +20,35 @@ from metaop.codegen.llvm.target import Target, host_target
 from metaop.codegen.machine import Processor
 from metaop.codegen.memory.buffers import Buffer, allocate, machine_bytes
 
-# Turns of probes in registers, and bytes that a core copies within caches, in a launch: about a
+# Iterations of register probes, and bytes that a core copies within caches, per launch: about a
 # millisecond.
 _TURNS, _COPIED = 1 << 16, 1 << 24
-# Of a measurement, at least so many launches; launches of a program that tells a fork, and turns
-# of them, a few microseconds.
+# The fewest launches of a measurement; the launches of the program that measures a fork, and the
+# iterations of each, a few microseconds.
 _LAUNCHES, _FORKS, _WORK = 3, 20, 1 << 12
-# Rests between launches on threads that sleep, and turns meanwhile: both long beside waking.
+# Pauses between launches on sleeping threads, and iterations: both long compared to waking.
 _REST, _LONG_WORK = 2e-3, 1 << 16
-# Clocks tell no less.
+# The resolution of clocks.
 _SHORTEST = 1e-8
-# Of fresh memory; of a chain of reads.
+# The bytes of fresh memory, and of a chain of reads.
 _FRESH, _CHASED = 1 << 24, 1 << 15
-# Copies from memory are as large as the last cache, and at least this large, in so many slices.
+# Copies from memory are as large as the last cache and at least this large, in this many slices.
 _LARGE, _SLICES = 1 << 28, 32
-# Stores around the caches pay if they take at most this share of the time.
+# Nontemporal stores pay if they take at most this share of the time.
 _PAYS = 0.97
-# Buffers have so many bytes for each second, and at most this share of the machine's memory.
+# The bytes of buffers per second of measuring, and their largest share of the machine's memory.
 _BYTES_A_SECOND, _SHARE_OF_MEMORY = 1 << 25, 16
 
 
 class Measurement(NamedTuple):
-    """What a function finds out, from what was found before it."""
+    """A function that measures some numbers, given those measured before it."""
 
     what: str
     function: Callable[[Probing], dict[str, float]]
 
 
 class Probing:
-    """A processor that becomes known number by number.
+    """A processor that is measured number by number.
 
     Each measurement takes about `seconds`, and its buffers at most `most_bytes`.
     """
@@ -61,15 +61,15 @@ class Probing:
         self.threads = runtime().get_num_threads()
 
     def least(self, *launches: Launch) -> float:
-        """The least seconds of launches, run as one program again and again."""
+        """The least seconds of launches, run repeatedly as one program."""
         return min(self.times(launched(*launches)))
 
     def after_rest(self, launch: Launch) -> float:
-        """The median seconds of a launch that comes when all threads sleep."""
+        """The median seconds of a launch that finds all threads asleep."""
         return statistics.median(self.times(launched(launch), rest=_REST))
 
     def times(self, launch: Callable[[], float], part: int = 1, rest: float = 0.0) -> list[float]:
-        """The seconds of launches for a part of the time, with rests between them."""
+        """The seconds of launches for a part of the time, with pauses between them."""
         launch()
         found: list[float] = []
         stop = time.perf_counter() + self.seconds / part
@@ -80,15 +80,15 @@ class Probing:
         return found
 
     def buffers(self, nbytes: int, count: int = 2) -> list[Buffer]:
-        """Buffers full of small numbers, in memory of their own."""
+        """Buffers filled with small numbers, outside the pool."""
         found = [allocate(nbytes) for _ in range(count)]
         for buffer in found:
-            # Usual numbers: a processor may take a hundred times as long for tiny ones.
+            # Normal numbers, because a processor may be a hundred times slower on subnormal ones.
             np.asarray(buffer).view(np.float32)[:] = 0.5
         return found
 
     def copied(self, nbytes: int) -> float:
-        """Bytes read and written in a second by a core that copies so many bytes over and over."""
+        """Bytes read and written per second by a core that copies a buffer repeatedly."""
         unit = probes.VECTORS * self.target.vector_bytes
         size = max(nbytes // unit, 1) * unit
         rounds = max(_COPIED // size, 1)
@@ -98,7 +98,7 @@ class Probing:
 
     @property
     def large(self) -> int:
-        """The bytes of a copy that no cache holds, or as many as there may be."""
+        """The bytes of a copy that exceeds every cache, or the most allowed."""
         return min(max(_LARGE, self.processor.last_bytes), self.most_bytes)
 
 
@@ -106,10 +106,10 @@ Measurements = Iterable[Measurement]
 
 
 def measured(seconds: float, show: Callable[[Measurements], Measurements] = iter) -> Processor:
-    """This processor, measured for about so many seconds in all.
+    """This processor, measured for about `seconds` in all.
 
-    `show` goes through the measurements, as a progress bar does. What a single thread cannot tell
-    keeps its typical value. A short time measures smaller memory, which caches may hold.
+    `show` iterates over the measurements, like a progress bar. Numbers that a single thread cannot
+    measure keep their typical values. A short time means smaller buffers, which caches may hold.
     """
     share = seconds / len(_MEASUREMENTS) / 2
     most = min(max(int(seconds * _BYTES_A_SECOND), 1 << 20), machine_bytes() // _SHARE_OF_MEMORY)
@@ -150,7 +150,7 @@ def _caches(probing: Probing) -> dict[str, float]:
 
 
 def _memory(probing: Probing) -> dict[str, float]:
-    """Copies of slices, of which at least one is not disturbed by other processes."""
+    """The memory bandwidths, from copies of slices, one of which probably runs undisturbed."""
     buffers, found = probing.buffers(probing.large), {}
     for name, tasks, around in (
         ("core_bandwidth", 1, False),
@@ -182,7 +182,7 @@ def _threads(probing: Probing) -> dict[str, float]:
         return {}
     addresses = addresses_of(*probing.buffers(64, 1))
     short, long = (probes.additions(probing.target, turns) for turns in (_WORK, _LONG_WORK))
-    # As many tasks as threads take as long as one, but for what sharing them costs.
+    # One task per thread takes as long as a single task, except for the cost of sharing them.
     alone = probing.least(*[Launch(short, addresses)] * _FORKS)
     shared = probing.least(*[Launch(short, addresses, probing.threads)] * _FORKS)
     fork = max((shared - alone) / _FORKS, _SHORTEST)
@@ -206,7 +206,7 @@ def _page_fault(probing: Probing) -> dict[str, float]:
 
 
 def _streaming(probing: Probing) -> dict[str, float]:
-    """The fewest bytes between writing and reading from which on stores around caches pay."""
+    """The fewest bytes between writing and reading for which nontemporal stores pay."""
     last, tasks = probing.processor.last_bytes, 4 * probing.threads
     found = probing.processor.stream_bytes
     for between in (2 * last, last, last // 2, last // 4):
@@ -229,7 +229,7 @@ def _streaming(probing: Probing) -> dict[str, float]:
             for is_around in (False, True)
         )
         if around > _PAYS * plain:
-            # Not even for the most: from more on than was tried.
+            # They did not pay even for the largest size, so the threshold is above it.
             found = 2 * between if between == 2 * last else found
             break
         found = between

@@ -1,11 +1,11 @@
 """The LLVM IR text of the thread pool.
 
-The pool holds one job at a time. Participants (the caller and workers) take chunks of tasks
-from a shared counter. A worker joins an open job by counting itself in; the caller closes the
-job when no chunk is left and waits only for workers that are still inside, so a worker that
-wakes too late costs nothing. Workers that find no job spin for a few microseconds, or longer while
-a program runs, whose next job is near; then they sleep in the operating system on the word
-`generation` (`waiting_text.py`).
+The pool runs one job at a time. Participants (the caller and workers) take chunks of tasks from a
+shared counter. A worker joins an open job by counting itself in. The caller closes the job when no
+chunk is left and waits only for workers that are still inside, so a worker that wakes too late
+costs nothing. Workers without a job spin for a few microseconds, or longer while a program runs,
+because its next job is near. Then they sleep in the operating system on the word `generation`
+(`waiting_text.py`).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from __future__ import annotations
 from metaop.codegen.llvm.system import System
 from metaop.codegen.llvm.waiting_text import waiting_text
 
-# Rounds of waiting before a thread sleeps: with no program running, and between the kernels of
-# one, where waking takes longer than most kernels. A round is a pause instruction, 15 to 45 ns.
+# Rounds of spinning before a thread sleeps: while no program runs, and between the kernels of one,
+# because waking takes longer than most kernels. A round is a pause instruction, 15 to 45 ns.
 _SPIN_ROUNDS = 150
 _SPIN_ROUNDS_INSIDE = 3000
 
@@ -315,8 +315,8 @@ def pool_text(system: System) -> str:
     """Definitions for a system.
 
     `run_kernel(kernel, buffers, scalars, tasks, grain, error)` runs all tasks of a kernel,
-    `metaop_set_threads(count)` bounds the participants of a job, and `metaop_start()` has to be
-    called first, and makes the pool of a forked child its own.
+    `metaop_set_threads(count)` bounds the participants of a job. `metaop_start()` must be called
+    first, and gives a forked child a pool of its own.
     """
     declaration, pause = _PAUSE[system.processor]
     values = {

@@ -1,4 +1,4 @@
-"""Runs of one program in memory of which most stays the same from run to run."""
+"""Repeated runs of one program, most of whose memory stays the same from run to run."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 
 
 class PreparedRun:
-    """The table of addresses of a run, to be run again when only some of them change.
+    """The table of addresses of a run, to be run again with only some of them changed.
 
-    `varying` numbers the arguments that every run brings anew; all other arguments and the results
-    in `memory` stay where they are, which the caller sees to. Other results are made in every run.
+    `varying` are the numbers of the arguments that change in every run. The caller guarantees that
+    all other arguments and the results in `memory` stay where they are. Other results are allocated
+    in every run.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class PreparedRun:
         self._arena_bytes = program.arena_bytes
         addresses = [one.address if isinstance(one, Buffer) else 0 for one in (*arguments, *made)]
         self._addresses = array("q", [*addresses, *program.offsets, *program.spare])
-        # Results in memory of which no argument is the old value.
+        # Results in memory that does not hold the old value of an argument.
         own = {id(one) for one in arguments}
         self._results = [ref(one) for one in memory.values() if id(one) not in own]
         self._has_failed = False
@@ -51,9 +52,9 @@ class PreparedRun:
     def run(
         self, arguments: Sequence[Argument], undo: Callable[[], None] | None = None
     ) -> dict[int, Buffer]:
-        """Runs the program; the results that were made, by number. Raises as `LLVMProgram.run`.
+        """Runs the program; returns the allocated results by number. Raises as `LLVMProgram.run`.
 
-        With `undo` another thread runs it: nobody else may write an argument meanwhile.
+        With `undo` another thread runs it, and meanwhile nothing else may write an argument.
         """
         addresses = self._addresses[:]
         for slot in self._buffers:

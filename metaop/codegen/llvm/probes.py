@@ -1,7 +1,7 @@
-"""Kernels that measure a processor: the LLVM IR texts of them, and the time that one takes.
+"""Probes: kernels that measure a processor, as LLVM IR text, and their run times.
 
-Each repeats one thing in every turn: multiply-adds in registers, loads, stores or copies of
-vectors, reads that wait for one another. A task does so many turns, and threads share the tasks.
+Each iteration repeats one thing: multiply-adds in registers, loads, stores or copies of vectors, or
+dependent reads. A task does a number of iterations, and threads share the tasks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from metaop.codegen.memory.buffers import Buffer
 
 # Independent chains: enough to hide the latency of a multiply-add.
 CHAINS = 16
-# Vectors that are loaded, stored or copied in a turn.
+# The vectors loaded, stored or copied per iteration.
 VECTORS = 8
 PAGE = 4096
 
@@ -84,7 +84,7 @@ def _vector(target: Target) -> str:
 
 
 def multiply_add(target: Target, turns: int) -> str:
-    """`CHAINS` multiply-adds of vectors in a turn; buffer 0 holds the factor."""
+    """`CHAINS` multiply-adds of vectors per iteration; buffer 0 holds the factor."""
     vector, suffix = _vector(target), f"v{target.vector_bytes // 4}f32"
     call = f"call {vector} @llvm.fma.{suffix}"
     sort = f"{vector}, {vector}, {vector}"
@@ -109,7 +109,7 @@ def multiply_add(target: Target, turns: int) -> str:
 
 
 def additions(target: Target, turns: int) -> str:
-    """Two whole numbers in a turn, each of which waits for the one before: two cycles."""
+    """Two dependent integer additions per iteration: two cycles."""
     return _text(
         target,
         ["  %c = xor i64 %a, %i", "  %b = add i64 %c, %first"],
@@ -121,12 +121,12 @@ def additions(target: Target, turns: int) -> str:
 
 
 def loads(target: Target, turns: int) -> str:
-    """`VECTORS` loads of the first vectors of buffer 0 in a turn."""
+    """`VECTORS` loads of the first vectors of buffer 0 per iteration."""
     return _text(target, _at_places(target, "%v{k} = load volatile {vector}, ptr %p{k}"), turns, 1)
 
 
 def stores(target: Target, turns: int) -> str:
-    """`VECTORS` stores to the first vectors of buffer 0 in a turn."""
+    """`VECTORS` stores to the first vectors of buffer 0 per iteration."""
     body = _at_places(target, "store volatile {vector} %factor, ptr %p{k}")
     return _text(target, body, turns, 1)
 
@@ -140,7 +140,7 @@ def _at_places(target: Target, access: str) -> list[str]:
 
 
 def copy(target: Target, chunk: int, *, rounds: int = 1, around: bool = False) -> str:
-    """Copies buffer 1 to buffer 0, `chunk` bytes for a task, `rounds` times; or around caches."""
+    """Copies buffer 1 to buffer 0 `rounds` times, `chunk` bytes per task, or around the caches."""
     lanes, vector = target.vector_bytes, _vector(target)
     hint = ", !nontemporal !0" if around else ""
     body = []
@@ -156,10 +156,10 @@ def copy(target: Target, chunk: int, *, rounds: int = 1, around: bool = False) -
 
 
 def chase(target: Target, turns: int, nbytes: int, line_bytes: int) -> str:
-    """Reads of lines of buffer 1, which holds zeros, in an order that nobody foresees.
+    """Dependent reads of lines of buffer 1, which holds zeros, in an unpredictable order.
 
-    Where one lies follows from what was read before. Buffer 0 keeps the last place, where the next
-    launch goes on; at first it is 0. `nbytes` are a power of two.
+    Each address depends on the value read before. Buffer 0 keeps the last position, at which the
+    next launch continues; initially it is 0. `nbytes` is a power of two.
     """
     return _text(
         target,
@@ -179,7 +179,7 @@ def chase(target: Target, turns: int, nbytes: int, line_bytes: int) -> str:
 
 
 def touch(target: Target) -> str:
-    """Writes to buffer 0, a task to each page."""
+    """Writes to buffer 0, one task per page."""
     return _text(
         target,
         ["  %p = getelementptr i8, ptr %to, i64 %i", "  store volatile i8 1, ptr %p"],
@@ -189,8 +189,7 @@ def touch(target: Target) -> str:
 
 
 class Launch(NamedTuple):
-    """A probe, the addresses of its buffers 0 and 1, and its tasks, which a thread takes `grain` at
-    a time."""
+    """A probe, the addresses of its buffers 0 and 1, its tasks, and the `grain` per thread."""
 
     text: str
     addresses: Sequence[int]
@@ -201,7 +200,7 @@ class Launch(NamedTuple):
 def launched(*launches: Launch) -> Callable[[], float]:
     """A function that runs launches one after another as a program, and returns its seconds.
 
-    Those of a single thread are processor time, which other processes hardly change.
+    For a single thread they are processor time, which other processes hardly affect.
     """
     steps, addresses = [], list(dict.fromkeys(x for one in launches for x in one.addresses))
     for text, buffers, tasks, grain in launches:
@@ -223,6 +222,6 @@ def launched(*launches: Launch) -> Callable[[], float]:
 
 
 def addresses_of(*buffers: Buffer) -> list[int]:
-    """Where buffers lie; a probe that needs one only gets it twice."""
+    """The addresses of two buffers; a probe that needs only one gets it twice."""
     found = [buffer.address for buffer in buffers]
     return found if len(found) > 1 else found * 2

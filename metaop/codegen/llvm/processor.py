@@ -1,8 +1,8 @@
-"""The processor of this machine: as its instructions and the system tell, or as it was measured.
+"""The processor of this machine, as derived from its instructions and the system, or as measured.
 
-What was measured is kept in the folder of compiled kernels, one file for each processor and number
-of threads. It counts only where code may use all instructions of the processor: METAOP_TARGET gives
-the same code on every machine that has the same caches.
+Measurements are stored in the folder of compiled kernels, one file per processor and number of
+threads. They are used only if code may use all instructions of the processor: METAOP_TARGET gives
+the same code on every machine with the same caches.
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ from metaop.codegen.llvm.runtime import runtime
 from metaop.codegen.llvm.target import Target, host_target
 from metaop.codegen.machine import CACHES, TYPICAL, Processor, with_caches
 
-# Part of the name of a file: raise it when older measurements should be forgotten.
+# A part of the file name: increment it to invalidate older measurements.
 _VERSION = "1"
 _FOLDER = "processors"
 _INFORMATION = Path("/proc/cpuinfo")
 
 
 def typical(target: Target) -> Processor:
-    """A processor with the instructions of a target, its caches as small as they come."""
+    """A processor with the instructions of a target and the smallest usual caches."""
     if target.is_arm:
         return TYPICAL["aarch64"]
     return TYPICAL[{64: "avx512", 32: "avx2"}.get(target.vector_bytes, "baseline")]
 
 
 def system_processor(folder: Path = CACHES) -> Processor:
-    """The processor of this machine with typical speeds and the caches that the system tells."""
+    """The processor of this machine, with typical speeds and the caches that the system reports."""
     return with_caches(typical(host_target()), *machine.cache_sizes(folder))
 
 
 def host_processor() -> Processor:
-    """The processor of this machine, as it was measured if METAOP_MACHINE and METAOP_TARGET allow
-    that, else with typical speeds."""
+    """The processor of this machine: as measured if METAOP_MACHINE and METAOP_TARGET allow, else
+    with typical speeds."""
     is_allowed = settings.get("METAOP_MACHINE") == "measured" and host_target().name == "native"
     key = _key() if is_allowed else None
     return _processor(key, _cache() if is_allowed else None, host_target())
 
 
 def keep(processor: Processor) -> bool:
-    """Keeps what was measured for this and later processes; False where nothing is kept."""
+    """Stores measurements for this and later processes; False if nothing can be stored."""
     cache = _cache()
     _processor.cache_clear()
     content = json.dumps(dataclasses.asdict(processor), indent=1).encode()
@@ -63,7 +63,7 @@ def _processor(key: str | None, cache: DiskCache | None, target: Target) -> Proc
 
 
 def _read(content: bytes) -> Processor | None:
-    """The processor that was kept; None for what lacks a number, or is no number."""
+    """The stored processor; None if a number is missing or invalid."""
     try:
         values: dict[str, Any] = json.loads(content)
         fields = {name: type(value) for name, value in dataclasses.asdict(Processor()).items()}
@@ -82,7 +82,7 @@ def _cache() -> DiskCache | None:
 
 
 def _key() -> str:
-    """The processor, what the system shows of it, and the threads that share it."""
+    """The processor, what the system reports of it, and the threads that share it."""
     threads = runtime().get_num_threads()
     parts = (_VERSION, repr(host_target()), _model(), repr(system_processor()), str(threads))
     return "processor-" + blake2b("\n".join(parts).encode(), digest_size=12).hexdigest()
@@ -90,7 +90,7 @@ def _key() -> str:
 
 @functools.cache
 def _model() -> str:
-    """The model as the system calls it: LLVM has one name for all of a family."""
+    """The system's name of the model, because LLVM has one name for a whole family."""
     try:
         lines = _INFORMATION.read_text().splitlines()
     except OSError:

@@ -36,16 +36,17 @@ _address = attrgetter("address")
 
 
 class LLVMProgram:
-    """The program of a layout (or schedule) on the host; its addresses are numbered as slots."""
+    """The program of a layout (or schedule) on the host; slots are the numbers of its addresses."""
 
     def __init__(self, plan: Layout | Schedule) -> None:
         layout = layout_of(plan) if isinstance(plan, Schedule) else plan
-        # Names, kernels and slots hold for any size; the integers in here are of the first one.
+        # Names, kernels and slots are valid for any size; the integers here are those of the first.
         self.launches = layout.launches
         self.input_types = [dtypes.dtype_named(name) for name in layout.input_types]
         self.made = layout.made
         self._results = layout.results
-        # A loop that the values end may never end by itself. Who interrupts it keeps all values.
+        # A loop that its values end may run forever. An interrupt must not lose values, so results
+        # do not overwrite inputs.
         self._is_endless = any(map(_is_endless, layout.launches))
         donors = {} if self._is_endless else dict(layout.donors)
         self.donors: dict[int, int] = {
@@ -53,7 +54,7 @@ class LLVMProgram:
             for number, (is_input, made) in enumerate(layout.results)
             if not is_input and made in donors
         }
-        # Whether the results are just what is made, each once.
+        # Whether the results are exactly the allocated outputs, each once.
         self._plain = list(layout.results) == [(False, k) for k in range(len(layout.made))]
         self.offsets = layout.offsets
         self.arena_bytes = layout.arena_bytes
@@ -99,7 +100,7 @@ class LLVMProgram:
         memory: Mapping[int, Any] | None = None,
         between: Between | None = None,
     ) -> list[Buffer]:
-        """Runs the steps; raises Fault when a kernel met a value that it refuses.
+        """Runs the steps; raises Fault if a kernel met a value that it refuses.
 
         Results in `memory` are written there. `between` is called before the first step and after
         each with the number of steps done and the results, of which some are not computed yet.
@@ -145,20 +146,20 @@ class LLVMProgram:
         self._launch(slots, 0, self._count)
 
     def _results_of(self, made: Sequence[Buffer], arguments: Sequence[Argument]) -> list[Buffer]:
-        """The results: what was made, and inputs that are passed through."""
+        """The results: allocated outputs, and inputs that are passed through."""
         return [
             self._passed_through(k, arguments[k]) if is_input else made[k]
             for is_input, k in self._results
         ]
 
     def _packer_of(self, addresses: Sequence[int]) -> tuple[list[int], ScalarPacker]:
-        """The places of the arguments without an address, which are numbers, and their packer."""
+        """The positions of the arguments that are numbers, and their packer."""
         slots = [k for k, address in enumerate(addresses) if not address]
         self._packer = slots, packer_of(tuple([self.input_types[slot] for slot in slots]))
         return self._packer
 
     def _outputs(self, memory: Mapping[int, Buffer] | None) -> list[Buffer]:
-        """The memory of what is made: what was given, else new."""
+        """The memory of the outputs: the given buffers, else new ones."""
         if not memory:
             return [allocate(nbytes) for nbytes in self.made]
         if not self._plain:
@@ -183,12 +184,12 @@ class LLVMProgram:
         results: Sequence[Buffer],
         undo: Callable[[], None],
     ) -> None:
-        """Has another thread run all steps; see `run_ahead.note`."""
+        """Makes another thread run all steps; see `run_ahead.note`."""
         note(lambda: self._run_steps(slots, 0, self._count), used, results, undo)
 
     @property
     def may_run_ahead(self) -> bool:
-        """Whether another thread may run the program, and nobody watches."""
+        """Whether another thread may run the program, because no observer watches it."""
         return not (self._is_endless or observers)
 
     def _run_steps(self, slots: array[int], first: int, count: int) -> None:
@@ -216,7 +217,7 @@ class LLVMProgram:
 
 
 def _is_endless(launch: Launch) -> bool:
-    """Whether a launch repeats others until a value says so; its second number is the length."""
+    """Whether a launch repeats others until a value ends it; its second number is the length."""
     return launch.kernel is None and launch.arguments[1] == ENDLESS
 
 

@@ -1,7 +1,7 @@
 """Programs on disk: a second process finds the layout of a program instead of compiling it.
 
-The key is the fingerprint of the subgraph together with all that decides what is made of it: the
-package's own sources, the settings of the compiler, the machine and what was tuned for it. An entry
+The key is the fingerprint of the subgraph together with everything that determines the result: the
+package's own sources, the settings of the compiler, the machine and its tuned tactics. An entry
 that is damaged, or whose kernels have been evicted, counts as absent.
 """
 
@@ -45,12 +45,12 @@ _IRRELEVANT = {
 
 
 def layout_for(subgraph: Subgraph, scheduled: Callable[[], Schedule]) -> Layout:
-    """The layout of a subgraph's program, from disk or of what `scheduled` makes."""
+    """The layout of a subgraph's program, from disk or of the schedule that `scheduled` makes."""
     cache = _cache()
     fingerprint = None if cache is None else subgraph_fingerprint(subgraph)
     if cache is None or fingerprint is None:
         return layout_of(scheduled())
-    # A search may change what is kept.
+    # A search for tactics may change what is stored.
     content = None if tuning.mode() == "search" else cache.get(_key(fingerprint))
     layout = None if content is None else from_bytes(content)
     if layout is None:
@@ -67,7 +67,7 @@ def general_program_for(cut: SymbolicCut, compiled: Callable[[], GeneralProgram]
         return compiled()
     key = _key("\n".join([fingerprint, repr(cut.env.guards), repr(cut.expected)]))
     content = None if tuning.mode() == "search" else cache.get(key)
-    # Hints choose schedules: a program that was made for others may not admit these numbers.
+    # Hints choose schedules, so a program made for others may not admit these numbers.
     found = None if content is None else GeneralProgram.from_bytes(content)
     if found is None or not found.admits(cut.numbers):
         found = compiled()
@@ -76,7 +76,7 @@ def general_program_for(cut: SymbolicCut, compiled: Callable[[], GeneralProgram]
 
 
 def _cache() -> DiskCache | None:
-    """The cache on disk, unless the passes are to be looked at."""
+    """The cache on disk, unless the passes must run in order to be inspected."""
     shows_passes = settings.get("METAOP_EXPLAIN") or settings.get("METAOP_DUMP")
     return None if shows_passes else shared_cache()
 
@@ -96,7 +96,7 @@ def _key(fingerprint: str) -> str:
 
 @functools.cache
 def _sources() -> str:
-    """The state of the package's sources: paths, sizes and times of change."""
+    """The state of the package's sources: paths, sizes and modification times."""
     root = Path(settings.__file__).parent
     lines = []
     for path in sorted(root.rglob("*.py")):

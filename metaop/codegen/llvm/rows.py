@@ -1,7 +1,7 @@
-"""The launches of a program as rows of one table; a row may repeat others, those of a loop's step.
+"""The launches of a program as rows of one table; a loop is a row that repeats others, its step.
 
-All rows share one table of addresses. Behind the addresses of the program stand those that a loop
-sets: the places of what its steps keep for themselves, set once, and those of what moves along.
+All rows share one table of addresses. After the addresses of the program come those that a loop
+sets: fixed ones of its private memory, set once, and those that advance with every step.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _EVERY, _BY_TURNS, _NONE = -1, 1, -1
 class Launch(NamedTuple):
     """One launch: the kernel, its buffers by slot, its integer arguments.
 
-    Without a kernel it repeats other rows; its arguments say how, as `runtime_text` reads them.
+    Without a kernel it repeats other rows, as its arguments say in the format of `runtime_text`.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Rows:
         return first
 
     def slot(self) -> int:
-        """A slot that nothing else has."""
+        """A new slot."""
         self.count += 1
         return self.count - 1
 
@@ -79,7 +79,7 @@ def _launch(
 
 
 class _Steps:
-    """What a loop does besides the launches of its steps, and the slots of their nodes.
+    """The work of a loop besides the launches of its steps, and the slots of their nodes.
 
     Addresses in `fixed` are (slot, slot of the base, offset); those that move are (slot, slot of
     the base, start, stride, mask, first): at step t the offset is start + (t & mask) * stride, but
@@ -123,7 +123,7 @@ class _Steps:
 
     @property
     def arguments(self) -> tuple[Any, ...]:
-        """The numbers that tell the runtime what to do, but for the way to the rows of a step."""
+        """The arguments of the loop for the runtime, except the distance to the rows of a step."""
         body, inputs = self._body, self.schedule.inputs
         guard = self.slots[inputs[1]] if body.guarded else -1
         first, stride = (body.length - 1, -1) if body.reverse else (0, 1)
@@ -144,7 +144,7 @@ class _Steps:
         return slot
 
     def _along(self, whole: int, nbytes: Any, first: int = _NONE) -> int:
-        """The slot of the element of a step in a stack; with `first`, of the step before it."""
+        """The slot of a step's element in a stack; with `first`, that of the step before it."""
         late = int(first != _NONE)
         if self._body.reverse:
             end = self._body.length - 1 + late

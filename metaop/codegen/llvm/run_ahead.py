@@ -1,9 +1,9 @@
-"""Runs that another thread does while Python goes on: one after another, in the order they came.
+"""Asynchronous runs: another thread runs programs in order while Python continues.
 
-Memory is handed out when a run is noted, so addresses are known before values are. Whoever looks at
-memory, or runs something at once, waits until all that was noted has run (`memory.settled`). So
-nothing is read or written too early, whoever does it. What a noted run uses stays mapped until it
-is done. Somebody else may have got it by then, but only a later run can write it.
+Memory is allocated when a run is queued, so addresses are known before values are. Code that reads
+memory, or runs something synchronously, first waits for all queued runs (`memory.settled`), so
+nothing is read or written too early. The memory of a queued run stays mapped until the run is done.
+It may be allocated again meanwhile, but only a later run can write it.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from metaop.errors import user_location
 from metaop.forking import register_at_fork
 from metaop.unified_graph.faults import Fault
 
-# So many runs may wait; then Python waits as well.
+# The most queued runs; beyond these, Python waits.
 _MOST_WAITING = 32
 
 
 class _Held:
-    """Stands for a value, to count how often a buffer is held that nothing else holds."""
+    """A placeholder for a value, to count the references to a buffer that nothing else holds."""
 
     def __init__(self) -> None:
         self.buffer = object()
@@ -40,8 +40,7 @@ _HELD_BY_BUFFER = getrefcount(_block.memory)
 
 
 class _Run(NamedTuple):
-    """A run, what it uses, the results that nobody may read should it fail, and what is then done
-    by the thread that is told."""
+    """A queued run: what it uses, the results that are lost if it fails, and how to undo it."""
 
     call: Callable[[], None]
     used: list[Any]
@@ -52,12 +51,12 @@ class _Run(NamedTuple):
 
 
 class _Queue:
-    """The runs that were noted, and the thread that does them."""
+    """The queued runs, and the thread that runs them."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
         self._runs: deque[_Run] = deque()
-        # How many of the runs hold each array of users that lies under a buffer.
+        # How many runs hold each of the users' arrays on which buffers are.
         self.holders: Counter[int] = Counter()
         self._error: Exception | None = None
         self._failed: list[_Run] = []
@@ -76,7 +75,8 @@ class _Queue:
             self.changed.notify_all()
 
     def settle(self) -> None:
-        """Waits for all runs; raises the error of the first that failed, once, to who noted it."""
+        """Waits for all runs; raises the error of the first that failed once, in the thread that
+        queued it."""
         with self.changed:
             self.wait()
             if self._error is not None and not self._is_told():
@@ -90,7 +90,7 @@ class _Queue:
             raise error
 
     def _is_told(self) -> bool:
-        """Whether the error is for this thread: it noted the run, or who did is no more."""
+        """Whether this thread gets the error: it queued the run, or the one that did has ended."""
         thread = self._failed[0].thread
         return thread is threading.current_thread() or not thread.is_alive()
 
@@ -110,7 +110,7 @@ class _Queue:
                 while not self._runs:
                     self.changed.wait()
                 run = self._runs[0]  # it stays there until it is done
-            # What was computed on the results of a failed run is lost like these.
+            # Values computed from the results of a failed run are lost too.
             error = self._error or _error_of(run)
             if error is not None:
                 for result in run.results:
@@ -150,29 +150,31 @@ def note(
     results: Sequence[Buffer],
     undo: Callable[[], None],
 ) -> None:
-    """Has `call` run by the other thread, after what was noted before.
+    """Queues `call` for the other thread, after everything queued before.
 
-    `used` is kept until then. Should it fail, the values of `results` are lost. `undo` is called,
-    the last run first, by the thread that gets the error, which is the one that noted it.
+    `used` is held until then. If the call fails, the values of `results` are lost, and the thread
+    that queued it gets the error and calls `undo`, last run first.
     """
     kept = list(map(ref, results))
     _queue.put(_Run(call, list(used), kept, undo, user_location(), threading.current_thread()))
 
 
 def report() -> None:
-    """Raises the error of a noted run that has failed, if nobody was told yet."""
+    """Raises the error of a failed run, if it has not been raised yet."""
     _queue.report()
 
 
 def are_private(buffers: Sequence[Buffer]) -> bool:
-    """Whether nobody but metaop can write the memory of buffers that one value each holds, besides
-    the sequence."""
+    """Whether only metaop can write the memory of buffers.
+
+    Each buffer is held by one value, besides the sequence.
+    """
     alone = all(count == _HELD_TWICE for count in map(getrefcount, buffers))
     return alone and all(one.is_pooled or _owns_array(one) for one in buffers)
 
 
 def _owns_array(buffer: Buffer) -> bool:
-    """Whether memory is a whole array of NumPy that only its buffer, and noted runs, hold."""
+    """Whether memory is a whole NumPy array that only its buffer and queued runs hold."""
     memory = buffer.memory
     if memory.base is not None or not memory.flags.owndata:
         return False

@@ -1,4 +1,4 @@
-"""The Python face of the compiled runtime: run a table of steps on a pool of threads."""
+"""The Python interface of the compiled runtime: runs a table of steps on a thread pool."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class Step(NamedTuple):
 
 
 class StepTable:
-    """The steps of a program laid out for `Runtime.run`, built once and run many times.
+    """The steps of a program in the format of `Runtime.run`, built once and run many times.
 
-    It holds the addresses of its kernels, which so stay in memory.
+    It holds the addresses of its kernels, so that these stay in memory.
     `address` and `len(table)` are what `Runtime.run` takes. `scalars(step)`, `tasks` and
     `grain` are live arrays: sizes that change between runs are written there.
     """
@@ -118,7 +118,7 @@ class Runtime:
         self._start_pool()
         self._threads = 0
         self.set_num_threads(settings.get("METAOP_NUM_THREADS") or _core_count())
-        # It holds the code as well, which the workers run until the process ends.
+        # It also holds the code, which the workers run until the process ends.
         register_at_fork(after_in_child=self._start_pool)
 
     def _start_pool(self) -> None:

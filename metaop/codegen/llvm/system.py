@@ -1,4 +1,4 @@
-"""The operating system that machine code runs on: how it waits, what it may call there."""
+"""The operating system on which machine code runs: how to wait, what to call."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _CALLS: dict[str, dict[str, tuple[str, ...]]] = {
 class System(NamedTuple):
     """A system ("linux", "macos", "windows") and the family of its processor ("x86_64", "aarch64").
 
-    Where it `is_portable`, what only Linux has is left alone.
+    With `is_portable`, features that only Linux has are not used.
     """
 
     name: str
@@ -69,7 +69,7 @@ class System(NamedTuple):
 
     @property
     def has_own_loader(self) -> bool:
-        """Whether `elf_loader` knows its objects and its memory; elsewhere LLVM loads them."""
+        """Whether `elf_loader` supports it; on other systems LLVM loads objects."""
         return self.has_futex and self.processor == "x86_64"
 
     @property
@@ -79,7 +79,7 @@ class System(NamedTuple):
 
     @property
     def calls(self) -> dict[str, tuple[str, ...]]:
-        """What machine code may call, by the library of the system that has it."""
+        """What machine code may call, by system library."""
         return _CALLS[self.name]
 
 
@@ -115,7 +115,7 @@ def address_in_libraries(name: str) -> int:
 
 
 def code_is_forbidden(reason: str) -> DeviceError:
-    """The error where the system gives memory, and none for new machine code."""
+    """The error if the system allocates memory, but none for new machine code."""
     return DeviceError(
         f"this system permits no new machine code in memory ({reason})",
         fix="permit it for this process, as by MemoryDenyWriteExecute=no for a service of systemd, "

@@ -1,4 +1,4 @@
-"""The processor that code is made for: name, features and vector width."""
+"""The target processor: name, features and vector width."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Target:
 
     @property
     def has_rounding(self) -> bool:
-        """Instructions that round to whole numbers, without which LLVM calls the C library."""
+        """Instructions that round to integers, without which LLVM calls the C library."""
         return self.is_arm or self.vector_bytes >= 32
 
 
@@ -96,7 +96,7 @@ _LEVELS = {
 def host_target() -> Target:
     """The processor of this machine, or the narrower one that METAOP_TARGET asks for.
 
-    Raises `DeviceError` when the machine lacks the instructions asked for.
+    Raises `DeviceError` if the machine lacks the requested instructions.
     """
     return _target(settings.get("METAOP_TARGET"), host_system())
 
@@ -118,7 +118,7 @@ def target_named(name: str) -> Target:
 
 
 def targets_of(system: System) -> list[Target]:
-    """The processors of a system that code can be made for, whichever this machine has."""
+    """The processors of a system for which code can be compiled, on any machine."""
     if system.processor == "aarch64":
         return [Target("aarch64", "generic", "+neon", 16, system.triple)]
     return [_level(name, *level, system.triple) for name, level in _LEVELS.items()]

@@ -1,4 +1,4 @@
-"""Launches of this machine beside each other: compiled, and run in turns on the same data."""
+"""Timing trials: candidates are compiled and run in turns on the same data."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from metaop.codegen.lowering import LoweredKernel
 from metaop.codegen.memory.buffers import Buffer, allocate
 from metaop.unified_graph.node import Node
 
-# A turn takes about so long.
+# The seconds of a turn, approximately.
 _TURN_SECONDS = 2e-4
-# Who has taken so many times as long as the fastest in each of some turns has no further ones.
+# A candidate that takes this many times as long as the fastest in each of some turns drops out.
 _HOPELESS, _FAIR_TURNS = 1.4, 4
-# Data repeat after so many random numbers.
+# Data repeat after this many random numbers.
 _PERIOD = 1 << 16
 
 
 class Candidate:
-    """Launches with memory of their own choice, ready to run."""
+    """Launches with their memory, ready to run."""
 
     def __init__(self, launches: Sequence[LoweredKernel], memory: Memory) -> None:
-        # Not the process's own kernels: losers must not decide what those are made for.
+        # A separate cache: losing candidates must not affect the families of the process's kernels.
         cache = KernelCache(compile_nest)
         nodes = list(dict.fromkeys(node for launch in launches for node in launch.buffers))
         steps = []
@@ -39,14 +39,14 @@ class Candidate:
         self._buffers = [memory.of(node) for node in nodes]
         self._slots = array("q", [buffer.address for buffer in self._buffers])
         self._error = array("q", bytes(8 * ERROR_WORDS))
-        # The first run meets memory and code that no cache holds.
+        # The first run finds memory and code in no cache.
         self.run(1)
         self._times = max(1, int(_TURN_SECONDS / max(self.run(1), 1e-6)))
 
     def run(self, times: int) -> float:
         """The seconds of one run, the mean of several in a row.
 
-        A single thread is measured by its processor time, which other processes hardly change.
+        A single thread is measured by its processor time, which other processes hardly affect.
         """
         run = runtime().run
         clock = time.thread_time if runtime().get_num_threads() == 1 else time.perf_counter
@@ -85,15 +85,15 @@ class Memory:
 
 
 def timing_trial(candidates: Sequence[Candidate], seconds: float, turns: int) -> np.ndarray:
-    """The times [turn, candidate] of about so many seconds, and so many turns at least.
+    """The times [turn, candidate] for about `seconds`, with at least `turns` turns.
 
-    The times of turns that hopeless candidates do not have are infinite.
+    Candidates that dropped out have infinite times.
     """
     found: list[list[float]] = []
     best = np.full(len(candidates), np.inf)
     stop = time.perf_counter() + seconds
     while len(found) < turns or time.perf_counter() < stop:
-        # The first turns are everybody's: a single one may be slow by chance.
+        # All candidates run the first turns, because a single one may be slow by chance.
         limit = _HOPELESS * best.min() if len(found) >= _FAIR_TURNS else np.inf
         found.append([one.turn() if t <= limit else np.inf for one, t in zip(candidates, best)])
         best = np.minimum(best, found[-1])

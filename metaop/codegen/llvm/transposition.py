@@ -1,7 +1,7 @@
 """The function that transposes a square of numbers, which kernels call.
 
-A transposition takes a shuffle for each row and each halving of its length, and LLVM searches long
-for better ones. So it is compiled once in a process, and not at every place of every kernel.
+A transposition takes a shuffle for each row and each halving of its length, and LLVM spends long on
+searching better ones. So it is compiled once per process, not inlined into every kernel.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ _BLOCK_BYTES = 16
 
 
 def symbol_for(type: str, count: int) -> str:
-    """The name of `void f(ptr rows, i64 step, ptr columns)` for a square of so many numbers.
+    """The name of `void f(ptr rows, i64 step, ptr columns)` for a square of elements.
 
-    Rows begin `step` bytes apart; the columns are written one behind another, also over the rows.
+    Rows begin `step` bytes apart; the columns are written contiguously, possibly over the rows.
     """
     return f"{_PREFIX}{type}_{count}"
 
@@ -44,10 +44,10 @@ def text_of(symbol: str, target: BuilderTarget) -> str | None:
 
 
 def transposed(builder: Builder, rows: Sequence[Value]) -> list[Value]:
-    """The columns of a square of as many rows as they have lanes, a power of two.
+    """The columns of a square with as many rows as lanes, a power of two.
 
-    Neighbouring rows are interleaved inside blocks of 16 bytes first, because processors do that
-    in one cheap instruction, then whole blocks are brought together.
+    Neighbouring rows are first interleaved within blocks of 16 bytes, which processors do in one
+    cheap instruction; then whole blocks are combined.
     """
     count = len(rows)
     block = max(1, min(_BLOCK_BYTES * 8 // rows[0].bits, count))

@@ -1,9 +1,9 @@
-"""The fastest tactic of a contraction on this machine, found by trying and remembered on disk.
+"""Tuning: the fastest tactic of a contraction on this machine, found by measuring, kept on disk.
 
-The analytic model proposes: the schedules that it does not think hopeless, each register tile that
-the machine has room for, and then blocks of half and twice the size around the best of them. What
-is measured to be faster than the default by more than noise takes its place, in this process and
-in later ones. Which is the fastest does not change what is computed, but may change its rounding.
+The analytic model proposes the candidates: schedules that it does not consider hopeless, each
+register tile that fits the machine, and then blocks of half and twice the size around the best of
+these. A candidate that is faster than the default by more than noise replaces it, in this process
+and in later ones. The choice does not change what is computed, but may change the rounding.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage
 from metaop.unified_graph.node import Node
 
-# Part of the name of the folder: raise it when older choices should be forgotten.
+# A part of the folder's name: increment it to invalidate older choices.
 _VERSION = "1"
-# Schedules of which the model expects more than so many times the work of panels are not tried.
+# Schedules for which the model predicts more than this many times the work of panels are not tried.
 _HOPELESS = 1.5
-# How long the candidates of a round take turns, and how many turns each has at least.
+# The seconds for which the candidates of a round take turns, and the fewest turns of each.
 _SECONDS, _TURNS, _FINAL_TURNS = 0.3, 4, 16
-# What is faster than the default by less than this share, or in fewer of the turns, may be so by
+# A candidate that is faster by less than this share, or in a smaller share of turns, may be so by
 # chance.
 _NOISE, _WON = 0.03, 0.75
 
 
 @dataclass
 class Report:
-    """What searching has found: contractions tried, those that got faster, seconds spent.
+    """The result of a search: contractions tried, those that got faster, seconds spent.
 
     `before` and `after` are the sums of the measured times of the default and of the choice.
     """
@@ -80,14 +80,14 @@ _reports: list[Report] = []
 
 
 def mode() -> str:
-    """What METAOP_TUNE says, or `searching` asks for: off, stored or search."""
+    """The mode of METAOP_TUNE or `searching`: off, stored or search."""
     found: str = settings.get("METAOP_TUNE")
     return "search" if _reports else found
 
 
 @contextmanager
 def searching() -> Iterator[Report]:
-    """Tunes what is compiled inside of the block, whatever METAOP_TUNE says."""
+    """Tunes what is compiled inside the block, whatever METAOP_TUNE says."""
     _reports.append(report := Report())
     try:
         yield report
@@ -135,7 +135,7 @@ def _choices(machine: Machine) -> Choices:
 
 @functools.cache
 def _choices_in(directory: str | None, machine: Machine, target: Target) -> Choices:
-    """The choices of a machine among those in a folder, or none."""
+    """The choices for a machine in a folder, or none."""
     if directory is None:
         return Choices(None)
     parts = (_VERSION, code_generator(), repr(target), repr(machine))
@@ -178,12 +178,12 @@ class _Search:
         self.kernel, self.storage, self.uses, self.machine = kernel, storage, uses, machine
         self.default = default
         self.memory = Memory()
-        # Tactics of which sizes go beyond those of the contraction launch the same.
+        # Tactics whose sizes exceed those of the contraction have the same launches.
         self.nests: list[list[LoopNest]] = []
         self.ready: list[Candidate] = []
 
     def winner(self) -> Tactic:
-        """The default, or what is faster by more than noise."""
+        """The default, or a tactic that is faster by more than noise."""
         start = time.perf_counter()
         others = [
             one
@@ -216,7 +216,7 @@ class _Search:
         return times[:, [different.index(number) for number in numbers]]
 
     def _launched(self, tactic: Tactic) -> int:
-        """The number of what a tactic launches, which is ready to run."""
+        """The number of a tactic's candidate, which is ready to run."""
         launches = lower_by(tactic, self.kernel, self.storage, self.uses, self.machine)
         nests = [launch.nest for launch in launches]
         if nests not in self.nests:

@@ -1,15 +1,15 @@
-"""The LLVM IR text of what each system has of its own: waiting, waking, threads and the clock.
+"""The LLVM IR text of system-specific functions: waiting, waking, threads and the clock.
 
-`sleep_while(word, value)` returns at once if the word has another value, else when somebody wakes
-it, or for no reason. `wake(word, count)` wakes at most so many. Whoever wakes has changed the word
-before, so nobody sleeps on a value that is past. Words on which threads sleep are `%bed`s.
+`sleep_while(word, value)` returns at once if the word has another value, else when it is woken, or
+spuriously. `wake(word, count)` wakes at most `count` threads. A waker changes the word first, so no
+thread sleeps on a stale value. Words on which threads sleep are `%bed`s.
 """
 
 from __future__ import annotations
 
 from metaop.codegen.llvm.system import System
 
-# Of each worker, whatever systems give: kernels keep what is larger than 64 KiB elsewhere.
+# The stack of each worker on every system: kernels keep buffers of more than 64 KiB elsewhere.
 _STACK_BYTES = 8 << 20
 
 _FUTEX_NUMBER = {"x86_64": 202, "aarch64": 98}

@@ -1,4 +1,4 @@
-"""The launches of a user's kernel: it brings its own nests."""
+"""The launches of a user's kernel, which has its own nests."""
 
 from __future__ import annotations
 

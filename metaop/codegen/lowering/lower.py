@@ -47,8 +47,8 @@ def lower(
 ) -> list[LoweredKernel]:
     """The launches that compute a kernel.
 
-    One as a rule; two when a result must be initialised first; for a contraction one for each of
-    its cases, before which a factor may have to be prepared. That of a loop repeats a `step`.
+    Usually one; two if a result must be initialised first; for a contraction, one per case,
+    possibly after one that prepares a factor. The launch of a loop repeats a `step`.
     """
     launches = _lower(kernel, storage, uses, machine, step)
     return [launch.in_chunks(machine.thresholds) for launch in launches]

@@ -19,7 +19,7 @@ from metaop.unified_graph.node import Node
 if TYPE_CHECKING:
     from metaop.codegen.lowering.tactic import Tactic
 
-    # The tactic for a contraction, given the one that the analytic model prefers.
+    # Chooses the tactic of a contraction, given the one that the analytic model prefers.
     Chooser = Callable[[Kernel, Storage, dict[Node, int], "Machine", Tactic], Tactic]
 
 
@@ -50,6 +50,6 @@ class Machine:
     thin: bool = True
     lanes: int = 0
     thresholds: Thresholds = PLAIN
-    # The text of a machine is a part of keys on disk, and that of a function holds its address.
+    # The text of a machine is part of keys on disk, and that of a function contains its address.
     cut: Cutter = field(default=cut_long_rows, repr=False)
     choose: Chooser | None = field(default=None, compare=False, repr=False)

@@ -1,8 +1,8 @@
-"""The launch of a loop: the launches of its body, again and again, on memory that moves along.
+"""The launch of a loop: repeats the launches of its body, on addresses that advance.
 
-The body is a schedule of its own. A step reads its elements of operands, and writes those of
-stacked results, where they lie; what is carried has two places, of which one is read and the other
-is written by turns. Those launches of the body that compute the same in every step run once.
+The body has its own schedule. A step reads its elements of operands and writes its elements of
+stacked results in place. Carried values are double-buffered: one buffer is read and the other
+written, alternately. Loop-invariant launches of the body run once.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _ALIGNMENT = 64
 
 @dataclass(frozen=True)
 class _Workspace(MetaOp):
-    """The memory of a loop between its steps; such nodes exist between launches only."""
+    """The memory of a loop between its steps; such nodes exist only between launches."""
 
     body: Body
     name: ClassVar[str] = "workspace"
 
 
 class Repetition(NamedTuple):
-    """What a launch repeats.
+    """The loop that a launch repeats.
 
-    `operands` and `results` are nodes of the launch; each result is that of a `Loop`. Of the
-    `workspace`, the position of the step lies first, then what is carried at the offsets `places`,
+    `operands` and `results` are nodes of the launch; each result is that of a `Loop`. The
+    `workspace` has the position of the step first, then carried values at the offsets `places`,
     then the temporaries of a step from `arena` on.
     """
 
@@ -50,7 +50,7 @@ class Repetition(NamedTuple):
 
 
 class Graph(NamedTuple):
-    """The graph of one step: its inputs and outputs, and the inputs that all steps read alike."""
+    """The graph of one step: its inputs, its outputs, and the loop-invariant inputs."""
 
     inputs: tuple[Node, ...]
     outputs: tuple[Node, ...]
@@ -58,7 +58,7 @@ class Graph(NamedTuple):
 
 
 def graph_of(kernel: Kernel) -> Graph:
-    """The graph of one step of the loop of a kernel; stacked values stand behind carried ones."""
+    """The graph of one step of a kernel's loop; its outputs are carried, then stacked values."""
     op = kernel.roots[0].op
     assert isinstance(op, Loop)
     body, operands = op.definition, kernel.roots[0].inputs
@@ -70,7 +70,7 @@ def graph_of(kernel: Kernel) -> Graph:
 
 
 def lower_loop(kernel: Kernel, step: Schedule) -> list[LoweredKernel]:
-    """The launch that computes all results of a loop, of which one step is a schedule."""
+    """The launch that computes all results of a loop, given the schedule of one step."""
     op, operands = kernel.roots[0].op, kernel.roots[0].inputs
     assert isinstance(op, Loop)
     body = op.definition
@@ -96,7 +96,7 @@ def aligned(nbytes: Any) -> Any:
 
 
 def flattened(launches: Sequence[LoweredKernel]) -> Iterator[LoweredKernel]:
-    """The launches, with those of its step in place of a loop."""
+    """The launches, with each loop replaced by those of its step."""
     for launch in launches:
         if launch.repetition is None:
             yield launch

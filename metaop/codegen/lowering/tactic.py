@@ -1,7 +1,7 @@
 """The ways to compute a contraction: what the analytic model chooses, and what else there is.
 
-A tactic is plain data: the model here chooses one, lowering carries it out. A chooser of the
-machine may put another one in its place, as a tuner does that has measured several.
+A tactic is plain data: the model here chooses one, and lowering carries it out. The machine may
+replace it by another one, for example one that a tuner measured to be faster.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.node import Node
 from metaop.unified_graph.symbolic import is_symbolic
 
-# Schedules that cut a contraction by other sizes than those of blocks.
+# Schedules that cut a contraction by sizes other than those of blocks.
 _OWN_SIZES = ("stencil", "thin")
-# What a task owns at most: tiles of short products; rows and channels of long windows.
+# The most that a task owns: tiles of short products; rows and channels of long windows.
 _MOST_TILES = 192
 _MOST_ROWS, _MOST_CHANNELS = 128, 128
-# Fewer products may round at most so many times as much as plain sums.
+# The bound of the rounding of fewer products, relative to plain sums.
 _MOST_EXCESS = 4
-# Fewer products pay if the work is at most this share of plain sums.
+# Fewer products pay if their work is at most this share of plain sums.
 _WORTH = 0.85
 
 
@@ -62,7 +62,7 @@ class Tactic:
 def default_tactic(
     kernel: Kernel, storage: Storage, uses: dict[Node, int], machine: Machine
 ) -> Tactic | None:
-    """The tactic that the analytic model prefers; None for what is no contraction."""
+    """The tactic that the analytic model prefers; None for kernels that are not contractions."""
     best = None
     for tactic in tactics(kernel, storage, uses, machine):
         if tactic.schedule == "stencil":
@@ -80,7 +80,7 @@ def tactics(
     tile = machine.tile
     panels = Tactic("panels", _fitting(kernel, tile))
     rate = panels.tile.rate
-    # How stencils cut planes into strips, and strips into registers, follows from plain numbers.
+    # Stencils need plain numbers to cut planes into strips, and strips into registers.
     is_plain = not any(map(is_symbolic, kernel.shape))
     stencil = stencil_of(kernel, storage) if machine.stencils and is_plain else None
     if stencil is not None:
@@ -122,7 +122,7 @@ def _fitting(kernel: Kernel, tile: Tile) -> Tile:
 
 
 def other_tiles(tactic: Tactic, machine: Machine) -> list[Tactic]:
-    """The tactic with the machine's further register tiles, where it has the usual one."""
+    """The tactic with the machine's other register tiles, if it has the default one."""
     tile, usual = tactic.tile, machine.tile
     if tactic.schedule in _OWN_SIZES or (tile.rows, tile.columns) != (usual.rows, usual.columns):
         return []

@@ -1,4 +1,4 @@
-"""Host memory for tensors: aligned buffers that return to a pool when nobody holds them."""
+"""Host memory for tensors: aligned buffers that return to a pool with their last reference."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from metaop import settings
 from metaop.errors import CaptureError
 
 ALIGNMENT = 64
-# A foreign array is used in place when it has at least the alignment that NumPy guarantees.
+# A foreign array is used in place if it has at least the alignment that NumPy guarantees.
 _FOREIGN_ALIGNMENT = 16
 
-# The types of C that Python has for elements.
+# The C types that Python has for elements.
 _NUMBERS: dict[np.dtype, Any] = {
     np.dtype(name): np.ctypeslib.as_ctypes_type(name)
     for name in ("bool", "uint8", "int8", "int16", "int32", "int64", "float32", "float64")
@@ -36,14 +36,14 @@ class _SizeClass:
 
 
 class Runs(Protocol):
-    """Runs that another thread does meanwhile."""
+    """Asynchronous runs on another thread."""
 
     def settle(self) -> None:
         """Waits for all of them."""
 
 
 class Waiting:
-    """The runs that may still read or write memory, if there are any (`llvm.run_ahead`)."""
+    """The asynchronous runs that may still access memory, if there are any (`llvm.run_ahead`)."""
 
     __slots__ = ("runs",)
 
@@ -55,13 +55,13 @@ waiting = Waiting()
 
 
 def settled() -> None:
-    """Waits until no other thread uses memory any more; raises the error that one met."""
+    """Waits until no asynchronous run uses memory; raises the error of one that failed."""
     if waiting.runs is not None:
         waiting.runs.settle()
 
 
 class Buffer:
-    """A piece of host memory: `address` and `nbytes`; it is freed when its last user lets go.
+    """A block of host memory: `address` and `nbytes`; it is freed with its last reference.
 
     `numpy.asarray(buffer)` is its bytes as an array that keeps the buffer alive.
     """
@@ -107,26 +107,26 @@ class Buffer:
         return array
 
     def number(self, dtype: np.dtype) -> Any:
-        """The first element as a Python number, of which no array has to be made."""
+        """The first element as a Python number, without making an array."""
         kind = _NUMBERS.get(dtype)
         if kind is None:
             return self.view((), dtype).item()
         return kind.from_address(self.address).value
 
     def copy(self) -> Buffer:
-        """A buffer of its own with the same bytes."""
+        """A copy of the buffer."""
         copied = allocate(self.nbytes)
         np.asarray(copied)[...] = np.asarray(self)
         return copied
 
     @property
     def is_pooled(self) -> bool:
-        """Whether the memory is the allocator's own, not an array of the user's."""
+        """Whether the memory is the allocator's, not a user's array."""
         return self._size_class is not None
 
     @property
     def memory(self) -> np.ndarray:
-        """What keeps the memory mapped; holding it is no use of the buffer."""
+        """The owner of the memory; holding it does not count as a use of the buffer."""
         return self._owner
 
     @property
@@ -160,7 +160,7 @@ class _LostBuffer(Buffer):
 
     @property
     def address(self) -> int:  # type: ignore[override]
-        # The value may be met before the error was told: that one says more.
+        # A pending error says more than this one, so it is raised first.
         settled()
         raise CaptureError(
             "this value was never computed: the captured call that ran asynchronously, or one "
@@ -174,7 +174,7 @@ class _LostBuffer(Buffer):
 
 
 def lose(buffer: Buffer | None) -> None:
-    """Has every later use of a buffer raise CaptureError."""
+    """Makes every later use of a buffer raise CaptureError."""
     if buffer is not None and not isinstance(buffer, _LostBuffer):
         size_class, buffer._size_class = buffer._size_class, None
         if size_class is not None:
@@ -198,7 +198,7 @@ class Allocator:
         self.used = 0
         self.cached = 0
         self.peak = 0
-        # Is told of every block that is handed out, and with negative bytes of those given back.
+        # Called with the bytes of every allocated block, and with negative bytes when it is freed.
         self.watch: Callable[[int, int], None] | None = None
         self._classes: dict[int, _SizeClass] = {}
 
@@ -225,7 +225,7 @@ class Allocator:
         return _buffer(address, nbytes, owner, size_class)
 
     def release_cached(self) -> int:
-        """Gives all freed blocks back to the system; returns how many bytes that were."""
+        """Returns all cached blocks to the system, and their number of bytes to the caller."""
         released = 0
         for size_class in list(self._classes.values()):
             with contextlib.suppress(IndexError):  # the list may shrink under our hands
@@ -281,7 +281,7 @@ def _limit() -> int:
 
 
 def machine_bytes() -> int:
-    """How much memory this machine has."""
+    """The bytes of memory of this machine."""
     if hasattr(os, "sysconf"):
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     # Windows fills MEMORYSTATUSEX: its own length in the first word, the memory in the second.

@@ -1,7 +1,7 @@
-"""Memory that processes share: what one of them writes, the others see.
+"""Memory that processes share.
 
-It lies in an anonymous file, whose descriptor is passed to other processes. Nothing has a name, so
-nothing is left behind when a process is killed. On Windows it is a map with a name, which ends with
+It is in an anonymous file, whose descriptor is passed to other processes. Nothing has a name, so
+nothing is left behind when a process is killed. On Windows it is a named mapping, which ends with
 the last process that has it.
 """
 
@@ -21,7 +21,7 @@ from metaop.codegen.memory.buffers import Buffer
 
 
 class SharedMemory:
-    """`nbytes` of shared memory as a `buffer`; of the file or the map `place`, or of a new one."""
+    """`nbytes` of shared memory as a `buffer`, in the file or mapping `place` or in a new one."""
 
     def __init__(self, nbytes: int, place: int | str | None = None) -> None:
         # A mapping has at least one byte.
@@ -34,11 +34,11 @@ class SharedMemory:
         self.buffer = Buffer.from_numpy(np.frombuffer(mapping, np.uint8))
 
     def write(self, value: np.ndarray) -> None:
-        """Puts an array of this size into the memory."""
+        """Copies an array of this size into the memory."""
         self.buffer.view(value.shape, value.dtype)[...] = value
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """For a process that is being started or connected, as multiprocessing pickles."""
+        """Pickles the memory for a process that is being started or connected."""
         if isinstance(self.place, str):
             return SharedMemory, (self.nbytes, self.place)
         return _attached, (self.nbytes, reduction.DupFd(self.place))
@@ -58,12 +58,12 @@ def _mapping(place: int | str, nbytes: int) -> mmap.mmap:
 
 
 def _passes_descriptors() -> bool:
-    """Whether processes give each other open files; those of Windows do not."""
+    """Whether processes can pass each other open files, which Windows cannot."""
     return hasattr(reduction, "DupFd")
 
 
 def has_memory_files() -> bool:
-    """Whether files may lie in memory and have no name, as those of Linux; see METAOP_PORTABLE."""
+    """Whether the system has anonymous files in memory, as Linux does; see METAOP_PORTABLE."""
     return hasattr(os, "memfd_create") and not settings.get("METAOP_PORTABLE")
 
 

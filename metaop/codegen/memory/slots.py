@@ -22,8 +22,8 @@ SCALAR_BYTES = 8
 class Slots:
     """Slots hold the inputs, then the distinct outputs, then the temporaries.
 
-    `made` are the sizes of the outputs to be allocated. `results` tells for each result of the
-    program whether it is an input passed through, and which input or which made output it is.
+    `made` are the sizes of the outputs to allocate. `results` says of each result of the program
+    whether it is an input passed through, and the number of that input or allocated output.
     """
 
     def __init__(self, schedule: Schedule) -> None:
@@ -49,7 +49,7 @@ class Slots:
 
     @property
     def offsets(self) -> np.ndarray:
-        """The places of the temporaries in the arena, in bytes."""
+        """The offsets of the temporaries in the arena, in bytes."""
         return np.array(self._offsets, np.int64)
 
 
@@ -64,7 +64,7 @@ class ScalarPacker:
         self._all_at_once = struct.Struct("<" + padded) if len(formats) == len(dtypes) else None
 
     def pack(self, numbers: Sequence[int | float | bool]) -> bytes:
-        """The numbers one after another, each as `pack_scalar` gives it."""
+        """The concatenation of `pack_scalar` of the numbers."""
         if self._all_at_once is not None:
             try:
                 return self._all_at_once.pack(*numbers)
@@ -75,7 +75,7 @@ class ScalarPacker:
 
 @cache
 def packer_of(dtypes: tuple[DType, ...]) -> ScalarPacker:
-    """The packer of some types: programs of one structure, for whichever sizes, have the same."""
+    """The packer of some types, which programs of one structure share for all sizes."""
     return ScalarPacker(dtypes)
 
 

@@ -1,1 +1,1 @@
-"""Loop nests, the only low-level IR, and what can be told of one nest without compiling it."""
+"""Loop nests, the only low-level IR, and static analyses of single nests."""

@@ -1,8 +1,8 @@
 """Every access of a nest: which elements, by which task, at which time.
 
-Indices are evaluated for all iterations at once, as NumPy arrays with one axis for each enclosing
-loop. An access knows its time twice: as if lanes ran one after another, and as if all lanes of a
-vector loop ran side by side. What is right in both orders is right with every vector width.
+Indices are evaluated for all iterations at once, as NumPy arrays with one axis per enclosing loop.
+An access has two times: as if lanes ran one after another, and as if all lanes of a vector loop ran
+in parallel. What is correct in both orders is correct with every vector width.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import numpy as np
 
 from metaop.codegen.nest import ir
 
-# Nests with more accesses than this are looked at in the first and last iterations of their loops.
+# Nests with more accesses than this are only checked in the first and last iterations of loops.
 MOST_ACCESSES = 1 << 20
 _SAMPLED = 4
-# An integer that depends on data is tried at so many values between 0 and its bound.
+# The number of values, between 0 and its bound, at which a data-dependent integer is tried.
 _TRIED = 9
-# Stands for the task of what comes before the parallel loop.
+# The task number of statements before the parallel loop.
 NO_TASK = -1
 
 Integers = np.ndarray
@@ -37,8 +37,8 @@ class Order(NamedTuple):
 class Access:
     """One load, store or panel of a statement, over all iterations of the loops around it.
 
-    `offsets`, `tasks` and both times are flat and hold one entry for each element that is touched.
-    `is_exact` is false where an index depends on data: `offsets` then hold a few that may be met.
+    `offsets`, `tasks` and both times are flat, with one entry per accessed element. `is_exact` is
+    false if an index depends on data: `offsets` then has a few possible ones.
     `kind` is "read", "write" or "update".
     """
 
@@ -65,7 +65,7 @@ class _Data(NamedTuple):
     bound: int
 
     def at(self, share: float) -> Integers:
-        """The one that lies so far between the least and the greatest."""
+        """The value at a fraction of the way from the least to the greatest."""
         return np.asarray(round(max(self.bound - 1, 0) * share), np.int64)
 
 
@@ -91,11 +91,11 @@ class _Place(NamedTuple):
 
 
 class _FreeInteger(Exception):
-    """A user's kernel computes an index from data, and nothing bounds it."""
+    """A user's kernel computes an index from data without a bound."""
 
 
 def survey(nest: ir.LoopNest) -> Survey:
-    """The accesses of a nest to its parameters and its scratch memory; none where data is free."""
+    """The accesses of a nest to its parameters and its scratch memory; none if one is unbounded."""
     try:
         return _Surveyor(nest).run()
     except _FreeInteger:
@@ -152,7 +152,7 @@ class _Surveyor:
         return False
 
     def _within(self, conditions: Iterable[ir.Condition], place: _Place) -> _Place:
-        """The place in only those iterations in which conditions hold."""
+        """The place, restricted to the iterations in which conditions hold."""
         mask = place.mask
         for condition in conditions:
             index = self._index(condition.index, place)  # type: ignore[arg-type]
@@ -192,7 +192,7 @@ class _Surveyor:
         if not self.is_complete and extent > _SAMPLED:
             steps = np.array([0, 1, extent - 2, extent - 1], np.int64)
 
-        # One axis more, behind those of the loops around.
+        # One more axis, after those of the enclosing loops.
         def widened(array: Integers) -> Integers:
             return array[..., None] if array.ndim else array
 
@@ -264,9 +264,9 @@ class _Surveyor:
         place: _Place,
         statement: ir.Statement,
     ) -> None:
-        """Notes what is touched at an offset where conditions hold.
+        """Records the accesses at an offset where conditions hold.
 
-        What may be read where data decides whether, counts as read: the offset tells which.
+        A read that depends on data counts as a read.
         """
         buffer, kind, offset = at
         of_data = [one for one in conditions if self._depends_on_data(one.index, place)]  # type: ignore
@@ -380,7 +380,7 @@ def _groups(statements: Sequence[ir.Statement]) -> Iterator[list[ir.Statement]]:
 
 
 def _span(statement: ir.Statement, nest: ir.LoopNest) -> int:
-    """How many phases a statement takes: to read and to write, in every iteration."""
+    """The number of phases of a statement: to read and to write, in every iteration."""
     if not isinstance(statement, ir.For):
         return 2
     inside = sum(_span(group[0], nest) for group in _groups(statement.body))
@@ -395,7 +395,7 @@ def _extent(loop: ir.For, nest: ir.LoopNest) -> int:
 
 
 def _count(statements: Sequence[ir.Statement], nest: ir.LoopNest) -> int:
-    """About how many elements the statements touch."""
+    """The approximate number of elements that the statements access."""
     total = 0
     for statement in statements:
         if isinstance(statement, ir.For):

@@ -19,7 +19,7 @@ Place = tuple[Node, Indices, Guards]
 
 
 class RuntimeExtent(NamedTuple):
-    """An extent that only the run tells, and the largest that it can be."""
+    """An extent known only at run time, and its largest value."""
 
     value: ir.ValueIndex
     most: int
@@ -38,9 +38,9 @@ class Scope:
 
 
 class NestBuilder:
-    """Makes a loop nest from the outside to the inside, within a stack of open bodies.
+    """Builds a loop nest from the outside to the inside, with a stack of open bodies.
 
-    An exception inside of a loop leaves the nest as it is, of no use to anybody.
+    An exception inside a loop leaves the nest unusable.
     """
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class NestBuilder:
 
     @contextmanager
     def before_loop(self) -> Iterator[None]:
-        """What the block emits goes into the body around the innermost loop, in front of it."""
+        """A scope that emits into the body around the innermost loop, before that loop."""
         inner = self.scopes.pop()
         yield
         self.scopes.append(inner)

@@ -1,11 +1,11 @@
-"""Which elements of its buffers a part of a nest's tasks touches, in intervals.
+"""Which elements of its buffers a part of a nest's tasks accesses, as intervals.
 
 The tasks are cut into equal slices of consecutive ones. For each slice, interval arithmetic over
-the indices of the nest tells the first and the last element that it may read or write. A guard
-narrows the sum that it is about wherever that is a part of an index.
+the indices of the nest gives the first and the last element that it may read or write. A guard
+narrows the range of its sum wherever that is part of an index.
 
-With plain sizes, the ends of an interval are arrays with a number for each slice. With symbolic
-ones they are expressions of the number of the slice, and what is not proved is not known.
+With plain sizes, the ends of an interval are arrays with one number per slice. With symbolic ones
+they are expressions of the number of the slice, and only what is proved is known.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ End = Any
 
 
 class _NotKnownError(Exception):
-    """An end depends on what symbols are."""
+    """An end depends on the values of symbols."""
 
 
 class Interval(NamedTuple):
@@ -47,7 +47,7 @@ class Interval(NamedTuple):
         return Interval(_lesser(self.low, other.low), -_lesser(-self.high, -other.high))
 
     def is_inside(self, begin: End, end: End) -> bool:
-        """Whether it is shown to be a part of `begin … end - 1`, in each slice."""
+        """Whether it is provably within `begin … end - 1`, in each slice."""
         if isinstance(self.low, np.ndarray):
             return bool((self.low >= begin).all() and (self.high < end).all())
         return surely_less(begin - 1, self.low) and surely_less(self.high, end)
@@ -71,10 +71,10 @@ Conditions = Sequence[ir.Condition]
 def reach(
     nest: ir.LoopNest, slices: Any, blocks: int = 1, inner: str = "", env: ShapeEnv | None = None
 ) -> dict[int, Interval | None]:
-    """For each parameter of a nest the elements that each slice of its tasks touches.
+    """The elements of each parameter of a nest that each slice of its tasks accesses.
 
-    None stands for any. The number of tasks has to be a multiple of `slices`. With several blocks,
-    each of them is told apart: it takes its part of the loop `inner` in all tasks of the slice.
+    None means any. The number of tasks must be a multiple of `slices`. With several blocks, each
+    block has an interval: it takes its part of the loop `inner` in all tasks of the slice.
     Symbolic sizes have an `env`, and are not cut into blocks.
     """
     surveyor = _Surveyor(nest, slices, blocks, inner, env)
@@ -86,14 +86,14 @@ def reach(
 
 
 def number_of_slice(slices: Any, env: ShapeEnv | None) -> End:
-    """The numbers of the slices, or the symbol that stands for each of them."""
+    """The numbers of the slices, or the symbol for any of them."""
     if env is None:
         return np.arange(slices, dtype=np.int64)
     return env.variable("slice", 0, slices - 1 if type(slices) is int else None)
 
 
 class _Surveyor:
-    """Walks through a nest and notes in `found` what is touched."""
+    """Walks through a nest and records accesses in `found`."""
 
     def __init__(
         self, nest: ir.LoopNest, slices: Any, blocks: int, inner: str, env: ShapeEnv | None
@@ -147,7 +147,7 @@ class _Surveyor:
     # --- what is touched ----------------------------------------------------------------------
 
     def _touch(self, buffer: int, place: Interval | None, further: Interval | None = None) -> None:
-        """Notes elements of a buffer: a place, or from a place up to so much `further`."""
+        """Records elements of a buffer: an offset, or all up to `further` elements beyond it."""
         if place is not None and further is not None:
             place = Interval(place.low, place.high + further.high)
         before = self.found.get(buffer, place)
@@ -202,7 +202,7 @@ class _Surveyor:
         return total
 
     def _inside(self, condition: ir.Condition, known: Known) -> Interval | None:
-        """The values that the sum of a condition has where it holds."""
+        """The values of a condition's sum where the condition holds."""
         assert isinstance(condition, ir.InBounds)
         free = self._sum(condition.index, known)
         last = self._zero + (_integer(condition.extent) - 1)
@@ -234,7 +234,7 @@ class _Surveyor:
 
 
 def _times_within(condition: ir.Condition, terms: Mapping[ir.Factor, Any]) -> Any:
-    """How often a sum contains the sum that a condition bounds; None if it is no part of it."""
+    """The multiple of a condition's sum that a sum contains; None if it contains none."""
     if not isinstance(condition, ir.InBounds) or not condition.index.terms:
         return None
     found = set()

@@ -1,7 +1,7 @@
-"""One kernel for many sizes: the integers of a nest are told from its form and made arguments.
+"""One kernel for many sizes: the integers of a nest are separated from its form.
 
-The skeleton of a nest is what is left when its integers are taken out. Kernels that are shared by
-nests of one skeleton (`caches/kernels.py`) take the integers in which these differ as arguments.
+The skeleton of a nest is the nest without its integers. Nests of one skeleton share kernels
+(`caches/kernels.py`), which take the integers in which these nests differ as arguments.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ from metaop.codegen.nest.ir import (
 from metaop.codegen.nest.parameters import Parameters
 from metaop.unified_graph.symbolic import SymFloat, bits_of, is_symbolic, surely_equal, surely_less
 
-# Serial loops of fewer iterations, the windows of pooling and convolution, keep their extents.
+# Serial loops with fewer iterations, the windows of pooling and convolution, keep their extents.
 _WINDOW = 8
-# Whole numbers from here on are counts of elements, not factors or flags.
+# Integers from here on are counts of elements, not factors or flags.
 _LARGE = 64
-# Vector loops of at most so many iterations run over the rows or columns of register tiles.
+# Vector loops with at most this many iterations run over the rows or columns of register tiles.
 _WIDEST_TILE = 32
-# Numbers with which code gets simpler.
+# Numbers that simplify the code.
 _PLAIN_NUMBERS = (0.0, 1.0, -1.0, 2.0, 0.5)
 
 
@@ -76,12 +76,12 @@ def generalise(nest: LoopNest, varying: frozenset[int], reals: bool = True) -> L
 
 
 def always_general(nest: LoopNest) -> frozenset[int]:
-    """The positions that are arguments in the first kernel of a family already."""
+    """The positions that are arguments even in the first kernel of a family."""
     return walked(nest).general()
 
 
 def walked(nest: LoopNest, reals: bool = True) -> Walker:
-    """What one walk through a nest finds."""
+    """The result of one walk through a nest."""
     walker = Walker(frozenset(), len(nest.arguments), reals)
     walker.nest(nest)
     return walker
@@ -96,7 +96,7 @@ def _is_general(number: Number) -> bool:
 
 
 class Walker(Parameters):
-    """Goes through a nest once: collects tokens and integers, and rebuilds it with arguments."""
+    """Walks through a nest once: collects tokens and integers, and rebuilds it with arguments."""
 
     def __init__(self, varying: frozenset[int], arguments: int, takes_reals: bool) -> None:
         super().__init__()
@@ -125,11 +125,11 @@ class Walker(Parameters):
     # --- integers and names -----------------------------------------------------------------
 
     def _integer(self, value: Integer, positions: set[int] | None = None) -> Integer:
-        """An integer that counts; its position is added to those of its sort."""
+        """An integer of the list; its position is added to those of its kind."""
         if isinstance(value, Argument):
             self.tokens.append(("argument", value.position))
             return value
-        # Whether numbers are negative tells kernels apart, but for offsets and bits.
+        # Kernels differ by the signs of numbers, except offsets and bits.
         is_signed = positions is self.constants or positions is self.numbers
         is_natural = surely_less(-1, value)
         self.tokens.append("#" if is_signed or is_natural else "-#")
@@ -323,7 +323,7 @@ class Walker(Parameters):
     def _alloc(self, statement: Alloc) -> Statement:
         self.tokens += (statement.buffer, statement.dtype.name, statement.space)
         if statement.space != "scratch":
-            # The compiler of a GPU lays such memory out: its size is a literal.
+            # The GPU's compiler allocates such memory, so its size is a literal.
             self.tokens.append(statement.elements)
             return statement
         return statement._replace(elements=self._integer(statement.elements))

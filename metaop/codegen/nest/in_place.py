@@ -1,4 +1,4 @@
-"""Which results of a nest may take the memory of an operand that nobody needs afterwards."""
+"""In-place results: which results of a nest may overwrite an operand that dies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class _Accesses:
     """Where each buffer is read and written: the offset, the loop body, and the time in it.
 
     Neighbouring stores happen at one time, because their values are all computed first. `sources`
-    tells from which buffers names, and what is written to buffers, are computed.
+    has the buffers from which names, and values written to buffers, are computed.
     """
 
     reads: dict[int, list[tuple[ir.Sum, Path, int]]] = field(default_factory=dict)
@@ -28,12 +28,12 @@ class _Accesses:
 
 
 def exact_pairs(nest: ir.LoopNest) -> list[tuple[int, int]]:
-    """Pairs (written buffer, read buffer) of which the written one may overwrite the read one.
+    """Pairs (written buffer, read buffer) such that the written one may overwrite the read one.
 
-    Every read happens at the element that the same iteration writes afterwards, so no iteration
-    sees what another one has written. The buffers have elements of one size. Results that are
-    computed from the operand come first, and among them those with few such operands: then a
-    state that a step changes stays where it is.
+    Every read is of the element that the same iteration writes afterwards, so no iteration sees
+    what another one has written. The buffers have elements of one size. Results computed from the
+    operand come first, and among them those with few such operands, so that a state that a step
+    updates stays in place.
     """
     accesses = _Accesses()
     _collect(nest.body, (), accesses)
@@ -49,9 +49,9 @@ def exact_pairs(nest: ir.LoopNest) -> list[tuple[int, int]]:
 
 
 def possible_pairs(nest: ir.LoopNest) -> list[tuple[int, int]]:
-    """`exact_pairs`, also those of nests that differ from this one in arguments alone.
+    """`exact_pairs` of this nest and of all nests that differ from it only in arguments.
 
-    A kernel serves all of them.
+    One kernel serves all of them.
     """
     accesses = _Accesses()
     _collect(nest.body, (), accesses)
@@ -90,9 +90,8 @@ def _pairs(
 class IndexCheck(NamedTuple):
     """A test of indices against `bound`.
 
-    They are elements of the parameter `buffer`, of which `elements` are tested, if those are all
-    from the first one on (else 0); None stands for indices that are computed. Where it `wraps`,
-    negative ones count from the end.
+    They are elements of the parameter `buffer`, the first `elements` of it (0 if they are others);
+    None means computed indices. If it `wraps`, negative ones count from the end.
     """
 
     buffer: int | None
@@ -102,7 +101,7 @@ class IndexCheck(NamedTuple):
 
 
 def index_checks(nest: ir.LoopNest) -> Iterator[IndexCheck]:
-    """The tests at which a run of the nest may stop."""
+    """The checks at which a run of the nest may stop."""
     pending: list[tuple[ir.Statement, dict[str, int]]] = [(s, {}) for s in nest.body]
     checks: list[tuple[ir.CheckedIndex, dict[str, int]]] = []
     names: dict[str, ir.Expr] = {}
@@ -134,7 +133,7 @@ def _check(
     if isinstance(value, ir.Apply) and value.function == "cast":
         value = value.operands[0]
     if not isinstance(value, ir.Load) or value.buffer < 0:
-        # What lies in scratch memory is computed by the nest itself.
+        # The nest itself computes what is in scratch memory.
         return IndexCheck(None, bound, 0)
     span = 1
     for factor, coefficient in sorted(value.offset.terms, key=lambda term: hint_of(term[1])):  # type: ignore
@@ -186,7 +185,7 @@ def _collect(body: tuple[ir.Statement, ...], path: Path, accesses: _Accesses) ->
             places = accesses.writes.setdefault(statement.buffer, [])
             places.append((statement.offset, path, time))
             if isinstance(statement, ir.Update):
-                # It reads what it writes, under indices that may meet.
+                # It reads what it writes, at indices that may coincide.
                 accesses.reads.setdefault(statement.buffer, [])
             _read(statement.value, statement.buffer, path, time, accesses)
         elif isinstance(statement, ir.MicroKernel):
@@ -206,7 +205,7 @@ def _collect(body: tuple[ir.Statement, ...], path: Path, accesses: _Accesses) ->
 
 
 def _read(expr: ir.Expr, result: str | int, path: Path, time: int, accesses: _Accesses) -> None:
-    """Notes what a name, or an element of a buffer, is computed from."""
+    """Records the buffers from which a name, or an element of a buffer, is computed."""
     sources = accesses.sources.setdefault(result, set())
     for part in ir.parts_of(expr):
         if isinstance(part, ir.Load):

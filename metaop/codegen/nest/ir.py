@@ -35,12 +35,12 @@ class Argument(NamedTuple):
 
 Integer = int | Argument
 
-# How many neighbours processors multiply in one step: pairs of bfloat16 (AVX-512-BF16) or of whole
-# numbers of 16 bits, and four of 8 bits (VNNI), in each lane of a vector register; bfloat16 in each
-# row of a matrix register (AMX).
+# How many neighbours processors multiply in one step: pairs of bfloat16 (AVX-512-BF16) or of 16-bit
+# integers, and four 8-bit ones (VNNI), in each lane of a vector register; a row of bfloat16 in a
+# matrix register (AMX).
 PAIR, QUAD, MATRIX = 2, 4, 32
 
-# Lanes at most so many elements apart are read in whole vectors, others one by one.
+# Lanes with at most this stride are read in whole vectors, others are gathered.
 LONGEST_STRIDE = 4
 
 
@@ -144,7 +144,7 @@ class Number(NamedTuple):
 
 
 class RealArgument(NamedTuple):
-    """A real number that the kernel receives: an argument holds its bits as a double."""
+    """A real number that the kernel receives, as the bits of a double in an argument."""
 
     argument: Argument
     dtype: DType
@@ -156,7 +156,7 @@ class RealArgument(NamedTuple):
 class Load(NamedTuple):
     """Element `offset` of a buffer where all conditions hold, else `fill` (never read then).
 
-    There are `around` elements in front of it and behind it that may be read as well.
+    `around` elements before it and after it may also be read.
     """
 
     buffer: int
@@ -227,7 +227,7 @@ Expr = Number | RealArgument | Load | IndexValue | Apply | Choose | Name
 
 
 def parts_of(expr: Expr, seen: set[int] | None = None) -> Iterator[Expr]:
-    """All parts of an expression that are not in `seen` (by identity), each once."""
+    """All subexpressions that are not in `seen` (by identity), each once."""
     seen = set() if seen is None else seen
     stack = [expr]
     while stack:
@@ -306,9 +306,9 @@ class Accumulator(NamedTuple):
 
 @never_equal_to_others
 class Prefetch(NamedTuple):
-    """A hint that an element, which need not exist, and its neighbours will be read soon.
+    """A prefetch hint: an element, which need not exist, and its neighbours will be read soon.
 
-    They come to the cache that is `nearest`, or to the one behind it.
+    They are loaded to the `nearest` cache, or else to the next one.
     """
 
     buffer: int  # type: ignore[assignment]
@@ -337,15 +337,15 @@ class Alloc(NamedTuple):
     space: str = "scratch"
 
 
-# A micro-kernel takes so many steps in an iteration, and asks for something once in each.
+# The steps of a micro-kernel per turn of its loop; each turn makes every prefetch once.
 STEPS = 4
 
 
 class Ahead(NamedTuple):
-    """What a micro-kernel asks for while it multiplies: an element, which need not exist, at each
-    turn of STEPS steps along k, where all conditions hold.
+    """A prefetch of a micro-kernel: an element, which need not exist, at each turn of STEPS steps.
 
-    Groups of `lanes` turns lie `along` apart for each turn, turns of a group `across`.
+    It is made where all conditions hold. Groups of `lanes` turns advance by `along` per turn, turns
+    of a group by `across`.
     """
 
     buffer: int
@@ -388,15 +388,15 @@ class MicroKernel(NamedTuple):
 
     @property
     def packed_steps(self) -> int:
-        """How many packed elements of the right factor a step multiplies."""
+        """The packed elements of the right factor that a step multiplies."""
         return self.step // PAIR if self.step == MATRIX else 1
 
 
 class ForeignCall(NamedTuple):
     """Calls `symbol` of a text in the language of a backend: `symbol(buffers…, task)`.
 
-    `texts` pairs backends with texts. Where the function is machine code already, `address` tells
-    where; no kernel on disk holds it. On a GPU `threads` threads make the call together.
+    `texts` pairs backends with texts. If the function is already machine code, it is at `address`,
+    and the kernel is not stored on disk. On a GPU, `threads` threads make the call together.
     """
 
     symbol: str
@@ -445,9 +445,9 @@ Statement = (
 
 
 class Parameter(NamedTuple):
-    """A buffer that the kernel is called with; `role` is "read", "write" or "update".
+    """A buffer argument of the kernel; `role` is "read", "write" or "update".
 
-    A buffer that is `streamed` will not be read soon: it may be written around the caches.
+    A `streamed` buffer will not be read soon, so it may be written around the caches.
     """
 
     dtype: DType
@@ -472,7 +472,7 @@ class LoopNest(NamedTuple):
 
     @property
     def tasks(self) -> int:
-        """How many iterations the parallel loop has (1 when there is none)."""
+        """The iterations of the parallel loop (1 if there is none)."""
         last = self.body[-1] if self.body else None
         if isinstance(last, For) and last.kind == "parallel":
             extent = last.extent

@@ -1,15 +1,16 @@
-"""The integers of a loop nest by what they are there for, and which of them become arguments."""
+"""The integers of a loop nest by purpose, and which of them become arguments."""
 
 from __future__ import annotations
 
 from collections import Counter
 
-# So many reads of one buffer, as written, are neighbours: a window or a transform unrolled.
+# From this many reads of one buffer in the text on, they are neighbours: an unrolled window or
+# transform.
 _NEIGHBOURS = 4
 
 
 class Parameters:
-    """The integers of a nest in order, and the positions of each sort."""
+    """The integers of a nest in order, and the positions of each kind."""
 
     def __init__(self) -> None:
         self.integers: list[int] = []
@@ -32,7 +33,7 @@ class Parameters:
         self.literal = False  # lanes have known places
 
     def general(self) -> frozenset[int]:
-        """The positions that are arguments in the first kernel of a family already.
+        """The positions that are arguments even in the first kernel of a family.
 
         The extents of parallel loops and of loops around other loops are arguments everywhere: they
         cost nothing, and a changed batch size finds its kernel. Maps gain nothing from other
@@ -57,11 +58,11 @@ class Parameters:
         return every - self.windows
 
     def special(self) -> frozenset[int]:
-        """The positions of integers that are worth a kernel of their own.
+        """The positions of integers that are worth a specialised kernel.
 
-        Neighbours are read many times: their addresses should be literal. Otherwise strides are as
-        fast as arguments around register tiles, unless lanes are divided: literal strides and
-        divisors tell which lanes lie side by side.
+        Neighbours are read many times, so their addresses should be literal. Otherwise strides
+        around register tiles are as fast as arguments, unless lanes are divided: literal strides
+        and divisors show which lanes are contiguous.
         """
         if self.literal:
             return frozenset(range(len(self.integers))) - self.tasks

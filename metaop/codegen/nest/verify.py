@@ -1,9 +1,9 @@
-"""What is checked of a nest: every element lies in its buffer, and is written before it is read.
+"""Checks of a nest: every access is within its buffer, and every element is written before a read.
 
-A nest computes values that never change, so that a buffer which it writes holds one value for each
-element: whoever reads an element wants it as it is after the write. The rules:
+A nest computes immutable values, so a buffer that it writes has one value per element, and every
+read needs the value after the write. The rules:
 
-- every index lies within its buffer wherever its conditions hold;
+- every index is within its buffer wherever its conditions hold;
 - an element of a buffer that the nest writes, or of scratch memory, is read after it was written,
   by the same task, in either order of lanes: one after another, and side by side;
 - no two tasks write one element, and none reads what another one writes;
@@ -29,14 +29,14 @@ _NOBODY = NO_TASK - 1
 
 
 class VerificationError(InternalError):
-    """A pass made something that would compute wrong values. It is a fault of the compiler."""
+    """A pass made a program that would compute wrong values. It is a bug in the compiler."""
 
 
 class Touched(NamedTuple):
     """The elements of each parameter that a nest reads, and those that it writes.
 
-    They are flags; None stands for a nest too large to be known whole. A buffer that is read at
-    indices which depend on data is read as a whole.
+    They are flags; None means a nest too large to check completely. A buffer that is read at
+    data-dependent indices counts as read completely.
     """
 
     read: Mapping[int, np.ndarray | None]
@@ -113,7 +113,7 @@ def _check_scratch(nest: ir.LoopNest, accesses: Sequence[Access], size: int) -> 
 
 
 def _of_task(access: Access, task: int) -> Access:
-    """What of an access a task does, with what comes before all tasks."""
+    """The part of an access that a task makes, including statements before all tasks."""
     own = (access.tasks == task) | (access.tasks == NO_TASK)
     if own.all():
         return access
@@ -175,7 +175,7 @@ def _touched(nest: ir.LoopNest, found: Survey, sizes: Sequence[int]) -> Touched:
     for number, (parameter, size) in enumerate(zip(nest.parameters, sizes)):
         accesses = [one for one in found.accesses if one.buffer == number]
         if parameter.role == "read":
-            # Of places that depend on data those count that were tried: others may lie in a part of
+            # Of data-dependent places only those that were tried count: others may be in a part of
             # the memory that a later launch writes.
             read[number] = None if number in foreign else _flags(size, accesses, False)
             continue

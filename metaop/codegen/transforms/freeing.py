@@ -1,4 +1,4 @@
-"""Launches that free memory run early, as the gradient of a weight when its factors are there."""
+"""Runs launches that free memory early, such as a weight's gradient once its factors exist."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from metaop.codegen.lowering import LoweredKernel
 from metaop.codegen.schedule import Schedule, donations, last_failure
 from metaop.unified_graph.node import Input, Node
 
-# So many launches, at most, run earlier than they would for the sake of one.
+# The most launches that run earlier for the sake of one.
 _MOST = 4
 
 
 def free_early(schedule: Schedule) -> Schedule:
-    """The launches in an order in which those that free more than they take run early.
+    """The launches in an order in which those that free more memory than they take run early.
 
-    What is written over an input stays behind all that read it, and behind what may fail.
+    A launch that overwrites an input stays after all that read it, and after all that may fail.
     """
     return schedule._replace(launches=_Early(schedule).launches())
 
 
 class _Early:
-    """Makes the order; a launch is a number, and `_left` has those that still use a temporary."""
+    """Builds the order; launches are numbers, and `_left` has those that still use a temporary."""
 
     def __init__(self, schedule: Schedule) -> None:
         self._launches = schedule.launches
@@ -42,7 +42,7 @@ class _Early:
         return tuple(self._launches[number] for number in self._done)
 
     def _keep_donations(self, schedule: Schedule) -> None:
-        """Lets what is written over an input wait for all that has to come before."""
+        """Makes launches that overwrite an input wait for all that must come before."""
         failures = set(range(last_failure(self._launches) + 1))
         for output, source in donations(schedule).items():
             writers = [k for k, one in enumerate(self._launches) if output in one.buffers]
@@ -51,7 +51,7 @@ class _Early:
                 self._needs[number] |= (failures | readers).difference(writers)
 
     def _run(self, numbers: list[int]) -> None:
-        """Runs launches, and behind them what then frees memory."""
+        """Runs launches, and after them those that then free memory."""
         pending = numbers
         while pending:
             number = pending.pop(0)
@@ -70,7 +70,7 @@ class _Early:
                     break
 
     def _missing(self, number: int) -> list[int]:
-        """A launch behind those that it needs and that have not run; empty if they are many."""
+        """A launch after those that it needs and that have not run; empty if they are many."""
         found, stack = {number}, [number]
         while stack and len(found) <= _MOST:
             new = self._needs[stack.pop()].difference(self._done, found)
@@ -79,14 +79,14 @@ class _Early:
         return sorted(found) if len(found) <= _MOST else []
 
     def _taken(self, numbers: Sequence[int]) -> int:
-        """The bytes that launches take more than they free."""
+        """The bytes that launches allocate, less those that they free."""
         touched = {x for k in numbers for x in self._launches[k].buffers if x in self._left}
         taken = sum(node.nbytes for node in touched if node not in self._there)
         return taken - sum(x.nbytes for x in touched if self._left[x].issubset(numbers))
 
 
 def _earlier(launches: Sequence[LoweredKernel], number: int) -> set[int]:
-    """The launches that have to run before another: they share a buffer that one of them writes."""
+    """The launches that must run before another: they share a buffer that one of them writes."""
     roles = dict(zip(launches[number].buffers, launches[number].nest.parameters))
     found = set()
     for other in range(number):

@@ -1,12 +1,12 @@
-"""Reruns: launches that run again, so that what they write need not wait in memory.
+"""Rematerialisation: launches run again, so that their results need not stay in memory.
 
-The launches of a program run in their order under a limit of bytes. Where the next one finds no
-room, a value that waits is forgotten: of all that wait, the one that is cheapest to compute again
-for its bytes and for the time that it would wait. Just before a launch reads a value that was
-forgotten, the launches that make it run again, on buffers of their own. After M. Kirisame and
-others, "Dynamic tensor rematerialization", 2021; but here it is known when a value is read next.
+The launches of a program run in order under a limit of bytes. If the next one does not fit, a value
+that is not needed yet is evicted: the one that is cheapest to compute again, relative to its bytes
+and to the time that it would wait. Just before a launch reads an evicted value, the launches that
+make it run again, on other buffers. After M. Kirisame and others, "Dynamic tensor
+rematerialization", 2021; but here the next read of each value is known.
 
-Nothing is changed but which launches run on which buffers, so that all results keep their bits.
+Only the buffers and the order of launches change, so all results are bitwise the same.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from metaop.unified_graph.code import Code
 from metaop.unified_graph.loop import Loop
 from metaop.unified_graph.node import Input, Node
 
-# What takes as long as a multiplication: to move so many bytes; and a launch, so many of these.
+# The bytes that move in the time of a multiplication, and a launch in multiplications.
 _BYTES = 0.2
 _LAUNCH = 1 << 17
 
@@ -37,8 +37,8 @@ class Unit(NamedTuple):
     """The launches that write a temporary, which run again together.
 
     `operands` are the temporaries that they read, `results` all that they write, of which they
-    make those in `made` whole; `cost` is counted in multiplications. They can run again before the
-    launch of the number `deadline`, which writes over an input of theirs, or before an earlier one.
+    complete those in `made`; `cost` is in multiplications. They can run again until the launch with
+    the number `deadline`, which overwrites an input of theirs.
     """
 
     launches: tuple[int, ...]
@@ -50,12 +50,12 @@ class Unit(NamedTuple):
 
 
 class Program:
-    """What is known of the launches of a schedule before any runs again.
+    """The facts about the launches of a schedule before any runs again.
 
-    `read` and `written` have the buffers of each launch, inputs left out, and `pairs` which of its
-    results may take the memory of which operand. Of each temporary, `touched` has the launches that
-    use it, and `unit` those that can make it again, if any can. `times` tells when each launch
-    begins, counted in multiplications, and `cost` when the last one ends.
+    `read` and `written` have the buffers of each launch without inputs, and `pairs` says which of
+    its results may take the memory of which operand. For each temporary, `touched` has the launches
+    that use it, and `unit` those that can make it again, if any. `times` is the start of each
+    launch in multiplications, and `cost` the end of the last one.
     """
 
     def __init__(self, schedule: Schedule) -> None:
@@ -103,13 +103,13 @@ class Program:
         return not isinstance(node.op, Input) and node not in self.outputs
 
     def next_use(self, node: Node, now: int) -> int | None:
-        """The first launch that uses a temporary, from a number on."""
+        """The first launch, from a number on, that uses a temporary."""
         touched = self.touched[node]
         place = bisect_left(touched, now)
         return touched[place] if place < len(touched) else None
 
     def written_last(self, node: Node) -> int:
-        """The launch after which a buffer is whole."""
+        """The launch after which a buffer is complete."""
         return self._writers[node][-1]
 
     def _is_whole(self, node: Node, numbers: tuple[int, ...]) -> bool:
@@ -118,7 +118,7 @@ class Program:
         return not any(k not in numbers and node in self.read[k] for k in readers)
 
     def _unit(self, numbers: tuple[int, ...], costs: Sequence[float]) -> Unit | None:
-        """The unit of some launches; None if they do not make the same once more."""
+        """The unit of some launches; None if running them again would not give the same."""
         launches = [self.launches[number] for number in numbers]
         results = list(dict.fromkeys(node for k in numbers for node in self.written[k]))
         if any(isinstance(node.op, (Code, Loop)) for node in results):
@@ -144,20 +144,20 @@ class Program:
 
 
 def _buffers(launch: LoweredKernel, but: str) -> tuple[Node, ...]:
-    """The buffers of a launch that are no inputs, without those of one role."""
+    """The buffers of a launch that are not inputs, without those of one role."""
     roles = zip(launch.buffers, launch.nest.parameters)
     found = (node for node, parameter in roles if parameter.role != but)
     return tuple(dict.fromkeys(node for node in found if not isinstance(node.op, Input)))
 
 
 class NoRoomError(Exception):
-    """Under a limit, some launch does not find its operands and results in memory together."""
+    """The operands and results of some launch do not fit the limit together."""
 
 
 class Order:
-    """The launches of a program under a `limit` of bytes for what they exchange.
+    """The launches of a program under a `limit` of bytes for the values that they exchange.
 
-    `patience` is the power to which the time counts that a value would wait. Raises `NoRoomError`.
+    `patience` is the exponent of the time that a value would wait. Raises `NoRoomError`.
     """
 
     def __init__(self, program: Program, limit: int, patience: float) -> None:
@@ -166,12 +166,12 @@ class Order:
         self._limit, self._patience = limit, patience
         self._now = 0
         self._alive = 0
-        # The values in memory, and which of their copies that is; 0 is what was made first.
+        # The values in memory, and the number of their copy; 0 is the original.
         self._there: dict[Node, int] = {}
         self._copies: Counter[Node] = Counter()
-        # How many launches that are about to run read a value.
+        # The number of launches about to run that read a value.
         self._pinned: Counter[Node] = Counter()
-        # The launches, the copies on which they run, and whether they ran before.
+        # The launches, the copies on which they run, and whether they are reruns.
         self._order: list[tuple[int, dict[Node, int], bool]] = []
         for number in range(len(program.launches)):
             self._now = number
@@ -199,7 +199,7 @@ class Order:
         return tuple(found)
 
     def _next(self, number: int) -> None:
-        """The launch of a number, behind what makes again what it reads."""
+        """Runs a launch, after the reruns for what it reads."""
         program = self._program
         operands = list(filter(program.is_temporary, program.read[number]))
         made = list(filter(program.is_temporary, program.written[number]))
@@ -218,7 +218,7 @@ class Order:
         self._forget_dead(touched)
 
     def _missing(self, wanted: Iterable[Node]) -> list[Unit]:
-        """What has to run again for values to be there, in order; its operands are pinned."""
+        """The reruns that values need, in order; their operands are pinned."""
         found: dict[Unit, None] = {}
         stack = [(node, False) for node in wanted]
         while stack:
@@ -258,7 +258,7 @@ class Order:
     def _make_room(
         self, new: Sequence[Node], operands: Sequence[Node], pairs: Sequence[tuple[Node, Node]]
     ) -> None:
-        """Forgets values until what is `new` fits; it may take the memory of operands that die."""
+        """Evicts values until those in `new` fit; they may take the memory of operands that die."""
         nbytes = sum(node.nbytes for node in new)
         taken: set[Node] = set()
         for result, operand in pairs:
@@ -272,7 +272,7 @@ class Order:
         self._alive += nbytes + sum(operand.nbytes for operand in taken)
 
     def _dies(self, operand: Node) -> bool:
-        """Whether the launch that is about to run is the last that reads a value."""
+        """Whether the current launch is the last that reads a value."""
         is_last = self._program.next_use(operand, self._now) is None
         return is_last and self._pinned[operand] == 1
 
@@ -291,7 +291,7 @@ class Order:
         self._alive -= node.nbytes
 
     def _cheapest(self) -> Node:
-        """The value that is best made again. Raises NoRoomError where none can be."""
+        """The best value to evict. Raises NoRoomError if none can be made again."""
         best, least = None, math.inf
         for node in self._there:
             is_unfinished = self._program.written_last(node) >= self._now
@@ -309,19 +309,19 @@ class Order:
         return best
 
     def _freed(self, node: Node, use: int) -> int:
-        """The bytes of a value, and of those that come back with it before they are needed."""
+        """The bytes of a value, and of those that its rerun restores before they are needed."""
         unit = self._program.unit.get(node)
         others = () if unit is None else unit.made.intersection(self._there).difference([node])
         following = (other for other in others if not self._pinned[other])
         return node.nbytes + sum(x.nbytes for x in following if self._is_needed(x, use))
 
     def _is_needed(self, node: Node, use: int) -> bool:
-        """Whether a value is used next by a launch that is no earlier than another."""
+        """Whether the next use of a value is not before a launch."""
         found = self._program.next_use(node, self._now)
         return found is not None and found >= use
 
     def _cost(self, node: Node, use: int) -> float:
-        """What making a value again takes just before a launch; infinite if it cannot be made."""
+        """The cost of making a value again just before a launch; infinite if that is impossible."""
         own = self._program.unit.get(node)
         for other in () if own is None else own.made.difference(self._there):
             found = self._program.next_use(other, self._now)
@@ -342,7 +342,7 @@ class Order:
         return total
 
     def _is_there_at(self, node: Node, use: int) -> bool:
-        """Whether a value is in memory when a launch begins that does not read it itself."""
+        """Whether a value is in memory at the start of a launch that does not read it."""
         return node in self._there and self._program.touched[node][-1] >= use
 
 

@@ -1,8 +1,8 @@
 """Which results are written around the caches: those that would be evicted before they are read.
 
-A plain store first reads the cache line that it changes. Between the time an element is written
-and the time it is read, about as many bytes pass through the caches as the launches from here to
-there touch. Where these are more than the caches hold, nothing is lost by going around them.
+A plain store first reads the cache line that it changes. Between the write and the next read of an
+element, about as many bytes pass through the caches as the launches in between access. If these are
+more than the caches hold, nothing is lost by writing around them.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from metaop.unified_graph.symbolic import hint_of
 def stream_results(
     launches: Sequence[LoweredKernel], offsets: Mapping[Node, int], thresholds: Thresholds
 ) -> list[LoweredKernel]:
-    """The launches, in order, of which some results are marked as streamed.
+    """The launches, in order, with some results marked as streamed.
 
-    `offsets` are those of temporaries in their arena: a result that takes the place of an operand
-    is in the caches already. Small results are not worth code of their own.
+    `offsets` are those of temporaries in their arena: a result that overwrites an operand is
+    already in the caches. Small results are not worth separate code.
     """
     behind = 0
-    # What is touched from the next launch on that reads a node.
+    # The nodes accessed from the next launch that reads a node on.
     from_reader: dict[Node, int] = {}
     marked = []
     for launch in reversed(launches):
@@ -54,7 +54,7 @@ def _marked(launch: LoweredKernel, streamed: set[Node]) -> LoweredKernel:
 
 
 def _is_plain(body: tuple[ir.Statement, ...]) -> bool:
-    """Whether all is written by plain stores; tiles are too narrow to go around the caches."""
+    """Whether a launch writes by plain stores only; tiles are too narrow to stream."""
     return all(
         _is_plain(statement.body)
         if isinstance(statement, ir.For)

@@ -1,10 +1,10 @@
-"""Tiled groups: launches that run slice by slice, so that what they exchange never gets whole.
+"""Tiled groups: launches that run slice by slice, so that their intermediate values stay small.
 
-The scores of attention are written by one launch, read by the next and dead after the third. Where
-launches cut their tasks into slices such that every slice reads only what the same slice of an
-earlier launch has written, one nest runs all of them on a slice before the next begins. What lives
-inside of the group is then scratch memory of the size of one slice, which stays in the nearest
-cache. Nothing here knows an operator: that slices fit together is told from indices (`reach.py`).
+Attention scores are written by one launch, read by the next and dead after the third. If the tasks
+of launches can be cut into slices such that every slice reads only what the same slice of an
+earlier launch has written, one nest runs all of them on a slice before the next begins. Values
+inside the group then need scratch memory for only one slice, which stays in the nearest cache.
+Nothing here knows an operator: `nest/footprint.py` derives from indices whether slices match.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from metaop.unified_graph.symbolic import (
     surely_less,
 )
 
-# So much memory is worth a group whose slices are larger than the nearest cache, up to a size that
-# is allocated from memory at hand.
+# The memory that a group must save if its slices exceed the nearest cache, and the largest slice,
+# which is still allocated from pooled memory.
 _MUCH, _LARGEST_SLICE = 32 << 20, 16 << 20
-# A slice stays near by though it is so many times larger than the nearest cache: not all of it is
-# in use at a time.
+# The largest slice that stays in the nearest cache, relative to its size: not all of a slice is in
+# use at a time.
 _ROOM = 2
-# Slices exchange so many bytes, which are loops of many vectors; if no such slices fit, a few.
+# The bytes that slices exchange, which are loops of many vectors; if no such slices fit, fewer.
 _SLICES = (2048, 256)
-# A group begins and ends within so many launches.
+# The most launches from the start to the end of a group.
 _LONGEST = 16
-# Threads share slices fairly from so many for each thread on.
+# The slices per thread from which on threads share them evenly.
 _SLICES_PER_THREAD = 2
 
 
 class _Cut(NamedTuple):
-    """How many slices of how many blocks tasks are cut into; see `TiledGroup`."""
+    """The number of slices, and of blocks per slice, into which tasks are cut; see `TiledGroup`."""
 
     slices: Any
     blocks: int
@@ -60,12 +60,12 @@ def tiled_launches(
     least_bytes: int,
     env: ShapeEnv | None = None,
 ) -> list[LoweredKernel]:
-    """The launches, of which neighbours that gain from it are one group.
+    """The launches, with neighbours that gain from it fused to groups.
 
-    What a group keeps inside of a slice stays in a cache of `cache_bytes`, unless the group saves
-    much memory. What launches exchange is worth a group from `least_bytes` on: less stays in a
-    cache anyway. Symbolic sizes have an `env`: their slices fit together whatever they are, and are
-    worth it for the sizes at hand.
+    The values inside a slice of a group stay in a cache of `cache_bytes`, unless the group saves
+    much memory. A group pays if launches exchange at least `least_bytes`: less stays in a cache
+    anyway. Symbolic sizes have an `env`: their slices match for all sizes, and pay for the current
+    ones.
     """
     finder = _Finder(launches, outputs, threads, cache_bytes, least_bytes, env)
     result: list[LoweredKernel] = []
@@ -82,7 +82,7 @@ def tiled_launches(
 
 
 class _Finder:
-    """Finds the tiled groups that begin at a launch; remembers what slices of launches touch."""
+    """Finds the tiled groups that begin at a launch; caches what slices of launches access."""
 
     def __init__(
         self,
@@ -99,13 +99,13 @@ class _Finder:
         self.cache_bytes = cache_bytes
         self.least_bytes = least_bytes
         self.outside = set(outputs)
-        # By node, what launches do with it, in order.
+        # By node, the accesses of launches to it, in order.
         self.roles: dict[Node, dict[int, str]] = {}
         for position, launch in enumerate(launches):
             for node, parameter in zip(launch.buffers, launch.nest.parameters):
                 if not isinstance(node.op, Input):
                     self.roles.setdefault(node, {})[position] = parameter.role
-        # By launch, what others touch as well, and of that what no later launch touches.
+        # By launch, the nodes that others also access, and those of them that no later launch does.
         self.exchanged: list[list[Node]] = [[] for _ in launches]
         self.last: list[list[Node]] = [[] for _ in launches]
         for node, users in self.roles.items():
@@ -119,7 +119,7 @@ class _Finder:
         self._touches: dict[tuple[int, int, int, str], dict[Node, Interval | None]] = {}
 
     def best(self, start: int) -> TiledGroup | None:
-        """The group from `start` on that keeps most inside; the shortest of equal ones."""
+        """The group from `start` on with the most internal bytes; the shortest of equal ones."""
         found: TiledGroup | None = None
         common = 0
         members: list[int] = []
@@ -127,7 +127,7 @@ class _Finder:
         ahead: list[int] = []
         for position in range(start, min(start + _LONGEST, len(self.launches))):
             if self._prepares(position):
-                # Ahead of the members, unless it prepares what they have made.
+                # It runs before the members, unless it prepares what they have made.
                 if not members or self._reads_made(position, members):
                     break
                 ahead.append(position)
@@ -153,10 +153,10 @@ class _Finder:
         return found
 
     def _cut(self, members: Sequence[int], nbytes: int) -> _Cut | None:
-        """How the tasks of the members are cut into slices that fit together.
+        """A cut of the members' tasks into matching slices.
 
-        Slices stay near by if they can: with the sums over rows of slices taken block by block if
-        need be. Where much memory is saved, larger ones will do.
+        Slices stay in the nearest cache if possible, if necessary with sums over rows of slices
+        taken block by block. If the group saves much memory, slices may be larger.
         """
         loops = [self.inner[member] for member in members]
         numbers = {loop.extent for loop in loops if loop is not None and loop.sums}
@@ -171,16 +171,16 @@ class _Finder:
         return self._finest(members, nbytes, -(-nbytes // _LARGEST_SLICE), 1)
 
     def _enclosed(self, members: Sequence[int]) -> Iterator[Node]:
-        """What the last member touches, and but for members no other launch does."""
+        """The nodes that the last member accesses, and otherwise only members do."""
         for node in self.last[members[-1]]:
             if node not in self.outside and self.roles[node].keys() <= set(members):
                 yield node
 
     def _finest(self, members: Sequence[int], nbytes: int, least: int, blocks: int) -> _Cut | None:
-        """The most slices of so many blocks that fit together; None if `least` slices do not.
+        """The most matching slices of a number of blocks; None if `least` slices do not match.
 
-        Slices that fit together still do when some neighbours become one. None exchanges less of
-        all `nbytes` than is worth a loop.
+        Slices that match still do when neighbours are merged. Each exchanges enough of all `nbytes`
+        to be worth a loop.
         """
         made = {
             node
@@ -210,7 +210,7 @@ class _Finder:
     def _fitting(
         self, members: Sequence[int], made: set[Node], slices: int, blocks: int
     ) -> _Cut | None:
-        """The cut into so many slices, if no slice touches what another one makes."""
+        """The cut into a number of slices, if no slice accesses what another one makes."""
         found: list[InnerLoop | None] = []
         for member in members:
             launch = self.launches[member]
@@ -230,37 +230,37 @@ class _Finder:
         return _Cut(slices, blocks, tuple(found))
 
     def _inner(self, member: int, blocks: int) -> InnerLoop | None:
-        """The loop inside of a launch's tasks that can be cut into so many parts."""
+        """The loop inside a launch's tasks that can be cut into a number of parts."""
         inner = self.inner[member]
         if inner is None or blocks == 1 or inner.extent % blocks:
             return None
         return None if inner.sums and inner.extent != blocks else inner
 
     def _prepares(self, position: int) -> bool:
-        """Whether a launch brings a factor into order."""
+        """Whether a launch reorders a factor."""
         launch = self.launches[position]
         roles = zip(launch.buffers, launch.nest.parameters)
         return any(isinstance(n.op, Prepacked) and p.role != "read" for n, p in roles)
 
     def _reads_made(self, position: int, members: Sequence[int]) -> bool:
-        """Whether a launch shares a value with the members that is no input of the program."""
+        """Whether a launch shares a value with the members that is not an input of the program."""
         made = {node for member in members for node in self.launches[member].buffers}
         shared = made.intersection(self.launches[position].buffers)
         return not all(isinstance(node.op, Input) for node in shared)
 
     def _are_enough(self, slices: Any) -> bool:
-        """Whether threads share so many slices fairly."""
+        """Whether threads share a number of slices evenly."""
         return hint_of(slices) >= _SLICES_PER_THREAD * self.threads
 
     def _is_passed_on(self, node: Node, members: Sequence[int]) -> bool:
-        """Whether a launch writes what another one touches."""
+        """Whether a launch writes what another one accesses."""
         roles = {user: role for user, role in self.roles[node].items() if user in members}
         if len(roles) == 1 or set(roles.values()) == {"read"}:
             return False
         return set(roles.values()) != {"write"} or not self._lie_apart(node, list(roles))
 
     def _lie_apart(self, node: Node, members: Sequence[int]) -> bool:
-        """Whether launches touch different stretches of a node."""
+        """Whether launches access disjoint ranges of a node."""
         stretches = [self._touched(member, 1)[node] for member in members]
         known = sorted(filter(None, stretches), key=lambda one: hint_of(_first(one.low)))
         apart = all(
@@ -270,7 +270,7 @@ class _Finder:
         return apart and len(known) == len(stretches)
 
     def _is_sliced(self, node: Node, touched: Mapping[Node, Interval | None], slices: Any) -> bool:
-        """Whether every slice of a launch touches elements of its own slice of a node only."""
+        """Whether every slice of a launch accesses only its own slice of a node."""
         if node not in touched:
             return True
         interval = touched[node]
@@ -283,7 +283,7 @@ class _Finder:
     def _touched(
         self, position: int, slices: int, blocks: int = 1, inner: str = ""
     ) -> dict[Node, Interval | None]:
-        """What the slices of a launch touch of its nodes."""
+        """The elements of its nodes that each slice of a launch accesses."""
         key = position, slices, blocks, inner
         if key not in self._touches:
             launch = self.launches[position]
@@ -299,7 +299,7 @@ class _Finder:
     def _reach(
         self, nest: ir.LoopNest, slices: int, blocks: int, inner: str
     ) -> dict[int, Interval | None]:
-        """`reach`, once for launches that do the same with other buffers."""
+        """`reach`, cached for launches that do the same with other buffers."""
         key = self._bodies.setdefault(nest.body, len(self._bodies)), slices, blocks, inner
         if key not in self._reached:
             self._reached[key] = reach(nest, slices, blocks, inner, self.env)

@@ -1,4 +1,4 @@
-"""The nest of a group: the nests of its launches, one after another on each slice of the tasks."""
+"""The nest of a group: for each slice of the tasks, the nests of its launches in order."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class InnerLoop(NamedTuple):
 
 @dataclass(frozen=True)
 class TiledGroup:
-    """Some launches in order, the number of slices, and the nodes that live inside only.
+    """Some launches in order, the number of slices, and the nodes that are private to the group.
 
-    Launches that only prepare something run `ahead`. A slice may fall into blocks, which run one
-    after the other: each takes its part of a launch's tasks in the slice, or, where `inner` names
-    one for the launch, its part of that loop for all of them.
+    Launches that only prepare something run `ahead`. A slice may consist of blocks, which run one
+    after another. Each block takes its part of a launch's tasks in the slice, or, if `inner` names
+    a loop for the launch, its part of that loop for all of them.
     """
 
     ahead: tuple[LoweredKernel, ...]
@@ -57,7 +57,7 @@ class TiledGroup:
 
     @property
     def nbytes(self) -> int:
-        """What need not be in memory any more."""
+        """The bytes that need no longer be in memory."""
         return sum(node.nbytes for node in self.private)
 
 
@@ -93,7 +93,7 @@ def joined(group: TiledGroup) -> LoweredKernel:
 
 
 def _scratch_numbers(group: TiledGroup) -> dict[Node, int]:
-    """The scratch buffer of each private node: its own, or that of one that dies as it comes."""
+    """The scratch buffer of each private node: a new one, or that of a node that it replaces."""
     last = {node: k for k, launch in enumerate(group.launches) for node in launch.buffers}
     numbers: dict[Node, int] = {}
     given: set[Node] = set()
@@ -150,7 +150,7 @@ class _Part:
         return body
 
     def _renumbered(self, buffer: Any) -> Any:
-        """A buffer's number in the group, or those of several; scratch memory gets new ones."""
+        """The number of a buffer in the group, or of several; scratch memory gets new numbers."""
         if isinstance(buffer, tuple):
             return tuple(map(self._renumbered, buffer))
         if buffer not in self.numbers:
@@ -159,7 +159,7 @@ class _Part:
         return self.numbers[buffer]
 
     def _changed(self, part: Any) -> Any:
-        """A part of the nest, with the buffers of the group and counted from its slice."""
+        """A part of the nest, with the group's buffer numbers, and tasks counted from its slice."""
         if not isinstance(part, tuple):
             return part
         known = self._done.get(id(part))
@@ -195,7 +195,7 @@ class _Part:
         return type(part)(**changed)
 
     def _with_earlier_blocks(self, store: Mapping[str, Any]) -> ir.Expr:
-        """The value of a store, added to what earlier blocks have stored there."""
+        """The value of a store, accumulated onto what earlier blocks have stored."""
         later = ir.InBounds(ir.Sum(((ir.LoopIndex(_BLOCK), 1),), -1), self.blocks - 1)
         dtype, conditions = store["value"].dtype, (*store["conditions"], later)
         before = ir.Load(store["buffer"], store["offset"], dtype, conditions)
@@ -216,7 +216,7 @@ class _Part:
         return found
 
     def _plus(self, index: ir.Sum, slices: int, blocks: int) -> ir.Sum:
-        """The sum with so many times the number of the slice, and of its block if there are any."""
+        """The sum plus multiples of the numbers of the slice and, if any, of its block."""
         terms = dict(index.terms)
         for axis, times in ((_SLICE, slices), (_BLOCK, blocks if self.blocks > 1 else 0)):
             terms[ir.LoopIndex(axis)] = terms.get(ir.LoopIndex(axis), 0) + times  # type: ignore
@@ -226,8 +226,8 @@ class _Part:
 def inner_loop(nest: ir.LoopNest) -> InnerLoop | None:
     """The loop inside of a nest's tasks that can be cut into parts; None if there is none.
 
-    It is all that a task does; or it runs over the blocks of the depth of a contraction, from one
-    of which to the next nothing goes but tiles, and behind whose sum nothing is fused.
+    It is the whole task; or it runs over the blocks of a contraction's depth, if only tiles carry
+    over from block to block and the contraction has no epilogue.
     """
     tasks = nest.body[-1] if len(nest.body) == 1 else None
     if not isinstance(tasks, ir.For) or tasks.kind != "parallel":
@@ -244,7 +244,7 @@ def inner_loop(nest: ir.LoopNest) -> InnerLoop | None:
 
 
 def _adds_up(blocks: ir.For) -> bool:
-    """Whether blocks pack panels and add their products to tiles, and do nothing else."""
+    """Whether blocks only pack panels and accumulate their products in tiles."""
     from_second = ir.Sum(((ir.LoopIndex(DEPTH_BLOCK), 1),), 0)
     for one in _simple(blocks.body):
         if isinstance(one, ir.MicroKernel) and one.accumulate == from_second:
@@ -256,7 +256,7 @@ def _adds_up(blocks: ir.For) -> bool:
 
 
 def _stores_sums(loops: Sequence[ir.For]) -> bool:
-    """Whether loops do nothing but store tiles of scratch memory."""
+    """Whether loops only store tiles of scratch memory."""
     names: dict[str, ir.Expr] = {}
     stores: list[ir.Store] = []
     for one in _simple(loops):
@@ -274,7 +274,7 @@ def _stores_sums(loops: Sequence[ir.For]) -> bool:
 
 
 def _simple(body: Iterable[ir.Statement]) -> Iterator[ir.Statement]:
-    """The statements of a body and of its loops, but for the loops."""
+    """The statements of a body and of its loops, without the loops themselves."""
     for statement in body:
         if isinstance(statement, ir.For):
             yield from _simple(statement.body)

@@ -1,4 +1,4 @@
-"""Values that loops carry: their start, how values join them, and how lanes come together."""
+"""Accumulators of loops: their start, how values are accumulated, and how lanes are combined."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from metaop.reduce.reducers import REDUCERS
 
 
 class Accumulators:
-    """Writes what happens to accumulators.
+    """Writes the operations on accumulators.
 
-    `known` are those of the loops around the code, `running` those of them that a vector loop
-    carries from lane to lane.
+    `known` are those of the enclosing loops, `running` those of them that a vector loop carries
+    from lane to lane.
     """
 
     def __init__(
@@ -29,23 +29,23 @@ class Accumulators:
         self.running: frozenset[str] = frozenset()
 
     def accumulate(self, statement: Accumulate, copy: int) -> None:
-        """Combines a value into an accumulator; lanes that do not exist keep theirs."""
+        """Combines a value into an accumulator; masked-off lanes keep theirs."""
         bindings, name = self.index.bindings, statement.name
         old = bindings[name, copy]
         new, mask = self.expressions.value(statement.value, copy), self.index.lanes.mask
         if name in self.running and old.lanes > 1:
             bindings[name, copy] = self._run_on(name, old, new, mask)
             return
-        # The new value first: what is known of it alone does not wait for the old one.
+        # The new value first, so that work on it alone need not wait for the old one.
         new = self.combine(name, new, old)
         if mask is not None:
             new = self.code.select(self.code.value(mask, "i1", old.lanes), new, old)
         bindings[name, copy] = new
 
     def _run_on(self, name: str, old: Value, new: Value, mask: str | None) -> Value:
-        """Every lane combined with those before it, and with the last one of the vector before.
+        """A prefix scan over the lanes, from the last lane of the vector before.
 
-        A logarithmic number of steps combines the lanes.
+        It takes a logarithmic number of steps.
         """
         code, count = self.code, old.lanes
         nothing = self.identities([name], count)[name]
@@ -63,19 +63,19 @@ class Accumulators:
         return self.combine(name, new, self._last_lane(old, count))
 
     def _last_lane(self, value: Value, count: int) -> Value:
-        """What the last lane holds, in so many lanes."""
+        """The value of the last lane, splatted."""
         code = self.code
         with code.placed(code.level_among(value.text)):
             return code.splat(code.extract(value, value.lanes - 1), count)
 
     def start(self, name: str, lanes: int) -> None:
-        """Binds the accumulator of a loop that begins."""
+        """Binds an accumulator at the start of its loop."""
         value = self.identities([name], lanes)[name]
         for copy in range(self.index.lanes.copies):
             self.index.bindings[name, copy] = value
 
     def identities(self, names: list[str], lanes: int) -> dict[str, Value]:
-        """What accumulators hold before anything joins them."""
+        """The initial values of accumulators."""
         result = {}
         for name in names:
             accumulator = self.known[name]
@@ -84,15 +84,15 @@ class Accumulators:
         return result
 
     def combine(self, name: str, left: Value, right: Value) -> Value:
-        """Two values of an accumulator brought together."""
+        """Two values of an accumulator, combined."""
         return self.combined(self.known[name].reducer, left, right)
 
     def combined(self, reducer: str, left: Value, right: Value) -> Value:
-        """Two values brought together by a reducer."""
+        """Two values, combined by a reducer."""
         return self.expressions.apply(REDUCERS[reducer].combine, left, right)
 
     def across(self, partial: dict[str, Value]) -> dict[str, Value]:
-        """The results of all lanes; a running result is that of the last one."""
+        """The results across all lanes; a running result is that of the last lane."""
         return {
             name: self._last_lane(value, 1)
             if name in self.running
@@ -109,7 +109,7 @@ class Accumulators:
         return value
 
     def tree(self, name: str, ended: dict[tuple[str, int], Value], copies: int) -> Value:
-        """The results of the copies of a vector loop combined."""
+        """The combined results of the copies of a vector loop."""
         values = [ended[name, copy] for copy in range(copies)]
         while len(values) > 1:
             values = [self.combine(name, *values[k : k + 2]) for k in range(0, len(values), 2)]

@@ -1,8 +1,8 @@
-"""The text of a function while it is written: instructions placed at the loop they depend on.
+"""The text of a function under construction, with loop-invariant code motion and value numbering.
 
-A value has a level: the depth of the innermost loop that it depends on. An instruction is written
-at the level of its operands, in front of the loops inside which it does not change, and only once:
-an instruction whose text is already there at that level gives the same value again.
+A value has a level: the depth of the innermost loop on which it depends. An instruction is written
+at the level of its operands, outside the loops in which it is invariant, and only once: an
+instruction whose text is already at that level gives the same value again.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from metaop.codegen.llvm.builder import Builder, BuilderTarget
 class Scope:
     """The body of a loop (or the function itself) that is being written.
 
-    `prelude` lies in front of the loop, inside the test whether it runs at all; it holds what
-    the body needs of the enclosing level. `certain` tells that the body runs whenever the code
-    around it does; `writes` are the buffers that the body stores to.
+    `prelude` precedes the loop, inside the test whether it runs at all, and has what the body needs
+    of the enclosing level. `certain` says that the body runs whenever the code around it does;
+    `writes` are the buffers to which the body stores.
     """
 
     block: str
@@ -49,13 +49,13 @@ class Code(Builder):
         self._earlier: dict[str, str] = self.scopes[0].known
         self._known: dict[str, str] = self.scopes[0].known
         self._straight = True
-        # Memory on the stack, at the start of the function.
+        # Stack allocations, at the start of the function.
         self._frame: list[str] = []
         self.lines.append(self._frame)
 
     @property
     def depth(self) -> int:
-        """The level of the code that is being written."""
+        """The level of the current code."""
         return len(self.scopes) - 1
 
     def level_among(self, *operands: str) -> int:
@@ -66,7 +66,7 @@ class Code(Builder):
     # --- placing ----------------------------------------------------------------------------
 
     def emit(self, instruction: str) -> str:
-        """The result of an instruction at the current level, written there once."""
+        """The result of an instruction at the current level, which is written once."""
         name = self._known.get(instruction) or self._earlier.get(instruction)
         if name is not None:
             return name
@@ -85,17 +85,17 @@ class Code(Builder):
         return name
 
     def reserve(self, count: int, kind: str) -> str:
-        """The address of room for `count` values of a type on the stack."""
+        """The address of stack memory for `count` values of a type."""
         name = Builder.fresh(self, "room")
         self._frame.append(f"  {name} = alloca [{count} x {kind}], align 64")
         return name
 
     def pure(self, instruction: str, *operands: str) -> str:
-        """The result of an instruction that depends on nothing but its operands."""
+        """The result of an instruction that depends only on its operands."""
         return self.at(self.level_among(*operands), instruction)
 
     def at(self, level: int, instruction: str) -> str:
-        """The result of an instruction that may stand at `level`."""
+        """The result of an instruction that may be placed at `level`."""
         if level == self.level:
             return self.emit(instruction)
         with self.placed(level):
@@ -103,7 +103,7 @@ class Code(Builder):
 
     @contextmanager
     def placed(self, level: int) -> Iterator[None]:
-        """The instructions inside go to `level`: here, or in front of the loop below it."""
+        """A scope whose instructions go to `level`: here, or in front of the loop below it."""
         if level == self.level:
             yield
             return
@@ -134,7 +134,7 @@ class Code(Builder):
         return name
 
     def start_block(self, label: str) -> None:
-        # What is written from here on need not have run before what follows the branches.
+        # Code written from here on does not dominate what follows the branches.
         self._straight = False
         super().start_block(label)
         if self.level == self.depth:
@@ -147,12 +147,12 @@ class Code(Builder):
         self._straight = straight
 
     def conditional(self) -> None:
-        """What is written from here on, to the end of `branching`, is not known afterwards."""
+        """Values written from here to the end of `branching` are not available afterwards."""
         self._straight = False
 
     @contextmanager
     def branching(self) -> Iterator[None]:
-        """Control flow inside comes together at the end."""
+        """A scope whose branches join at its end."""
         before = self._straight
         try:
             yield
@@ -160,22 +160,22 @@ class Code(Builder):
             self._straight = before
 
     def safe_level(self, level: int) -> int:
-        """The lowest level, from `level` up, where an instruction that may trap runs only if
-        the code here runs too."""
+        """The lowest level, from `level` up, at which an instruction that may trap runs only if the
+        current code runs too."""
         for depth in range(self.depth, level + 1, -1):
             if not self.scopes[depth].certain:
                 return depth - 1
         return level
 
     def load_level(self, level: int, buffer: int) -> int:
-        """The lowest level, from `level` up, at which a load of a buffer sees what it sees here."""
+        """The lowest level, from `level` up, at which a load of a buffer gives the same value."""
         for depth in range(self.depth, level, -1):
             if buffer in self.scopes[depth].writes:
                 return depth
         return self.safe_level(level)
 
     def forget(self, instructions: Iterable[str]) -> None:
-        """Makes the next use of these instructions write them again."""
+        """Forgets instructions, so that their next use writes them again."""
         for scope in self.scopes:
             for instruction in instructions:
                 scope.known.pop(instruction, None)

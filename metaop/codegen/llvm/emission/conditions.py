@@ -1,4 +1,4 @@
-"""Conditions on indices as truth values: one for all lanes, or a mask."""
+"""Conditions on indices as booleans, uniform or as masks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Conditions(LaneArithmetic):
         raise NotImplementedError
 
     def resolve(self, index: Sum, copy: int = 0) -> Resolved:
-        """The sum as what all lanes share and what they differ in."""
+        """The sum as a uniform part and a part that varies between lanes."""
         raise NotImplementedError
 
     def conditions(
@@ -69,7 +69,7 @@ class Conditions(LaneArithmetic):
     def _lanes_inside(self, index: Resolved, bound: int, extent: Coefficient) -> str:
         """`0 <= start + part < extent`, or `-start <= part < extent - start`, in 32 bits.
 
-        A start or a limit that is too far away for all parts may be brought nearer.
+        A start or a limit beyond the reach of all parts may be clamped.
         """
         start = self.total(index.uniform)
         if isinstance(extent, int) and extent + bound < SMALL and isinstance(start, str):

@@ -36,7 +36,7 @@ class EffectWriter:
     # --- checked indices --------------------------------------------------------------------
 
     def check(self, statement: CheckedIndex, copy: int) -> None:
-        """Binds a name to an index that is sure to lie inside its bound."""
+        """Binds a name to an index that is guaranteed to be in range."""
         code = self.code
         value = self.expressions.value(statement.value, copy)
         is_index = value.type != "i1"
@@ -61,7 +61,7 @@ class EffectWriter:
     def _bounded(
         self, value: Value, mask: Value | None, statement: CheckedIndex
     ) -> tuple[Value, Value]:
-        """Whether an index is out of range, and the index, 0 where it is or is not needed."""
+        """Whether an index is out of range, and the index, or 0 if it is out of range or unused."""
         code = self.code
         limit = code.splat(code.value(str(self.index.integer(statement.bound)), "i64"), value.lanes)
         inside = code.emit(f"icmp ult {value.typed}, {limit.text}")
@@ -72,7 +72,7 @@ class EffectWriter:
         return bad, code.select(good, value, code.constant_like(value, 0))
 
     def _needed(self, statement: CheckedIndex, copy: int) -> Value | None:
-        """Where the index is used at all."""
+        """The mask of lanes that use the index."""
         scalar, lanes = self.index.conditions(statement.conditions, copy)
         if lanes is not None or self.index.lanes.mask is not None:
             return self.memory.lane_mask(*self.memory.masks(statement.conditions, copy))
@@ -102,7 +102,7 @@ class EffectWriter:
     # --- foreign code ------------------------------------------------------------------------
 
     def foreign_call(self, statement: ForeignCall) -> None:
-        """Calls a function of the user's: its text joins the module, or it lies in memory."""
+        """Calls a user's function, whose text joins the module or whose code is in memory."""
         code = self.code
         if statement.address is None:
             function = f"@{statement.symbol}"
@@ -138,7 +138,7 @@ class EffectWriter:
         self.memory.stale(statement.buffer)
 
     def _update_apart(self, statement: Update, value: Value, copy: int) -> None:
-        """Every lane has an element of its own."""
+        """Updates elements that differ between lanes."""
         buffer, offset, conditions = statement.buffer, statement.offset, statement.conditions
         dtype = self.memory.buffers[buffer][1]
         old = self.memory.load(Load(buffer, offset, dtype, conditions), copy)
@@ -153,7 +153,7 @@ class EffectWriter:
         scalar: str | None,
         mask: str | None,
     ) -> None:
-        """All lanes meet in one element: they are combined before it is touched."""
+        """Combines all lanes, then updates their common element once."""
         dtype = self.memory.buffers[statement.buffer][1]
         value = self.expressions.splat(value, self.index.lanes.count)
         if mask is not None:
@@ -173,7 +173,7 @@ class EffectWriter:
         scalar: str | None,
         mask: str | None,
     ) -> None:
-        """One lane after another, for two of them may meet."""
+        """Updates one lane after another, because two lanes may have the same element."""
         code, count = self.code, self.index.lanes.count
         addresses = code.value(self.memory.addresses(statement.buffer, index), "ptr", count)
         every = self.memory.lane_mask(scalar, mask)

@@ -50,7 +50,7 @@ from metaop.codegen.nest.ir import (
 def emit(nest: LoopNest, target: Target, symbol: str, given_scratch: bool = False) -> str:
     """The text of a module that defines the kernel of `nest` as the function `symbol`.
 
-    Large scratch memory comes from the heap, or with `given_scratch` from the caller.
+    Large scratch buffers come from the heap, or with `given_scratch` from the caller.
     """
     return _Kernel(nest, target, given_scratch).text(symbol)
 
@@ -60,7 +60,7 @@ class _Kernel:
 
     def __init__(self, nest: LoopNest, target: Target, given_scratch: bool) -> None:
         self.nest = nest
-        # A nest that copies ends at once where all lies already where it belongs.
+        # A copy whose source is its target returns at once.
         self.copy = _copy(nest.body)
         self.last = "end" if self.copy is None else "last"
         self.code = code = Code(target)
@@ -130,8 +130,10 @@ class _Kernel:
         self._stores(group)
 
     def _stores(self, group: Sequence[Store]) -> None:
-        """Neighbouring stores compute all values first: a buffer that takes the place of an
-        input may be written only after the input was read."""
+        """Writes neighbouring stores, all of whose values are computed first.
+
+        A buffer that aliases an input may be written only after the input was read.
+        """
         if not group:
             return
         self.expressions.start_statement()
@@ -146,7 +148,7 @@ class _Kernel:
             done += self._store_first(group[done:], values[done * len(self._copies()) :])
 
     def _store_first(self, group: Sequence[Store], values: list[Value]) -> int:
-        """Writes the first of some stores, or several that lie side by side; tells how many."""
+        """Writes the first of some stores, or several interleaved ones; returns how many."""
         copies = self._copies()
         for width in (4, 2):
             together = values[: width * len(copies)]
@@ -190,7 +192,7 @@ class _Kernel:
 
 
 def _copy(body: Sequence[Statement]) -> list[tuple[int, Sum]] | None:
-    """The buffers, written and read, of a nest that does nothing but copy, and where it starts."""
+    """The written and the read buffer of a nest that only copies, and where it starts."""
     loop = body[0]
     if len(body) > 1 or not isinstance(loop, For) or loop.kind != "parallel" or len(loop.body) > 1:
         return None
@@ -205,6 +207,6 @@ def _copy(body: Sequence[Statement]) -> list[tuple[int, Sum]] | None:
 
 
 def _has_sums(body: Sequence[Statement]) -> bool:
-    """Whether loops carry values, as those over rows do that run in one band with tiles."""
+    """Whether loops have accumulators."""
     loops = [statement for statement in body if isinstance(statement, For)]
     return any(loop.accumulators or _has_sums(loop.body) for loop in loops)

@@ -1,4 +1,4 @@
-"""Expressions: scalar functions on values, with lanes only where lanes differ."""
+"""Expressions: scalar functions on values, as vectors only where lanes differ."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ExpressionWriter:
         self.code = code
         self.index = index
         self.memory = memory
-        # Values of the statement at hand, by the identity of expressions, which share parts.
+        # Values of the current statement, by the identity of expressions, which share parts.
         self._memo: dict[tuple[int, int], Value] = {}
 
     def start_statement(self) -> None:
@@ -36,7 +36,7 @@ class ExpressionWriter:
         self._memo.clear()
 
     def value(self, expr: Expr, copy: int) -> Value:
-        """The value in the compute type: a scalar where lanes do not differ, else a vector."""
+        """The value in the compute type: a scalar if it is uniform, else a vector."""
         key = (id(expr), copy)
         found = self._memo.get(key)
         if found is None:
@@ -74,7 +74,7 @@ class ExpressionWriter:
         return self._choose(expr, copy)
 
     def _together(self, expr: Apply) -> list[Value]:
-        """The values in all copies, from one application to the vectors of all of them."""
+        """The values in all copies, by one application to their joined vectors."""
         copies = range(self.index.lanes.copies)
         operands = [[self.value(operand, copy) for copy in copies] for operand in expr.operands]
         if all(value.lanes == 1 for values in operands for value in values):
@@ -118,7 +118,7 @@ class ExpressionWriter:
         )
 
     def splat(self, x: Value, lanes: int) -> Value:
-        """The scalar in all lanes."""
+        """The scalar, splatted."""
         with self.code.placed(self.code.level_among(x.text)):
             return self.code.splat(x, lanes)
 
@@ -134,7 +134,7 @@ class ExpressionWriter:
             return self.memory.widened(self.memory.narrowed(result, dtype), dtype)
 
     def _truncated(self, x: Value, dtype: DType) -> Value:
-        """A float as an integer; numbers out of range give arbitrary ones, nothing worse."""
+        """A float as an integer; values out of range give arbitrary integers, but no poison."""
         wide = "i64" if dtype.itemsize == 8 else "i32"
         first = self.code._convert("fptosi", x, wide)
         frozen = self.code.like(first, self.code.emit(f"freeze {first.typed}"))

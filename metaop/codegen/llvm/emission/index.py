@@ -1,4 +1,4 @@
-"""Index arithmetic: sums of factors resolved into a scalar part and a part that lanes differ in."""
+"""Index arithmetic: sums of factors resolved into a uniform part and a part per lane."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class IndexWriter(Conditions):
         self.bindings: dict[tuple[str, int], Value] = {}
 
     def bound_value(self, name: str, copy: int) -> Value:
-        """The value of a name; what was bound outside a vector loop is the same in its copies."""
+        """The value of a name; one bound outside a vector loop is the same in all copies."""
         return self.bindings.get((name, copy)) or self.bindings[name, 0]
 
     def enter(self, axis: str, place: Coefficient, extent: Integer | ValueIndex) -> None:
@@ -54,7 +54,7 @@ class IndexWriter(Conditions):
     def along(
         self, axis: str, base: Coefficient, place: Coefficient, mask: str | None = None
     ) -> Iterator[None]:
-        """Inside, the lanes run along another axis, at one place of their own."""
+        """A scope in which the lanes run along another axis, at one index of their own."""
         lanes = self.lanes
         self.loops[lanes.axis] = place
         self.lanes = Lanes(axis, base, lanes.count, 1, mask)
@@ -79,7 +79,7 @@ class IndexWriter(Conditions):
         return self.integer(value)
 
     def resolve(self, index: Sum, copy: int = 0) -> Resolved:
-        """A sum as it stands in one of the copies of a vector loop."""
+        """A sum in one of the copies of a vector loop, resolved."""
         terms = _Terms(self)
         terms.add_scaled(self.integer(index.constant), 1)
         for factor, coefficient in index.terms:
@@ -157,7 +157,7 @@ class IndexWriter(Conditions):
         return result
 
     def _is_natural(self, index: Resolved) -> bool:
-        """Whether the uniform part of an index is surely not negative."""
+        """Whether the uniform part of an index is provably not negative."""
         return index.constant >= 0 and all(
             scale >= 0 and name in self.limits for name, scale in index.scalars
         )

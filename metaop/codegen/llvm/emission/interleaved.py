@@ -1,4 +1,4 @@
-"""Stores whose lanes fill each other's gaps, written as whole vectors."""
+"""Interleaved stores, written as whole vectors."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from metaop.codegen.nest.ir import Store
 def store_interleaved(
     memory: MemoryWriter, group: Sequence[Store], values: list[Value], copies: range
 ) -> bool:
-    """Writes 2 or 4 stores whose lanes fill each other's gaps as whole vectors.
+    """Writes 2 or 4 stores whose lanes interleave as whole vectors.
 
-    False, and nothing is written, when they do not.
+    Returns False, and writes nothing, if they do not.
     """
     width, lanes, code = len(group), memory.index.lanes, memory.code
     buffer = group[0].buffer
@@ -46,7 +46,7 @@ def store_interleaved(
 
 
 def _interleaved_mask(memory: MemoryWriter, width: int) -> list[Value | None]:
-    """The mask of the lanes that exist, for each of the vectors that are written."""
+    """The lane mask of each vector that is written."""
     lanes, code = memory.index.lanes, memory.code
     assert lanes.mask is not None
     exists = code.value(lanes.mask, "i1", lanes.count)
@@ -60,7 +60,7 @@ def _interleaved_mask(memory: MemoryWriter, width: int) -> list[Value | None]:
 
 
 def _whole(memory: MemoryWriter, value: Value, buffer: int) -> Value:
-    """A value in every lane, as it is stored."""
+    """A value in storage form, splatted if it is uniform."""
     code = memory.code
     with code.placed(code.level_among(value.text)):
         stored = memory.narrowed(value, memory.buffers[buffer][1])

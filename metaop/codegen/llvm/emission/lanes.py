@@ -1,4 +1,4 @@
-"""Integers that lanes differ in: vectors of 32 bits where literals prove that they suffice."""
+"""Integers that vary between lanes: 32-bit vectors if literals prove that these suffice."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class Resolved(NamedTuple):
 
 @dataclass(frozen=True)
 class Lanes:
-    """The vector loop around the code: `copies` groups of `count` neighbouring iterations.
+    """The enclosing vector loop: `copies` groups of `count` neighbouring iterations.
 
-    Iteration `base + copy * count + lane` runs in a lane; `mask` names the lanes that exist, or
-    is None when all do.
+    A lane runs iteration `base + copy * count + lane`; `mask` has the active lanes, or is None if
+    all are.
     """
 
     axis: str
@@ -64,7 +64,7 @@ class Pieces(NamedTuple):
     width: int
 
     def phase(self, width: int) -> Resolved:
-        """The start up to multiples of a width."""
+        """The start modulo a width."""
         scalars = tuple((name, scale % width) for name, scale in self.start.scalars)
         kept = tuple(sorted(term for term in scalars if term[1]))
         return Resolved(self.start.constant % width, kept)
@@ -80,9 +80,9 @@ class Segment(NamedTuple):
 class LaneArithmetic(ScalarArithmetic):
     """Arithmetic on scalar and vector integers.
 
-    `bounds` knows the vectors of 32 bits: their elements are at most so large, negative or not.
-    All others have 64 bits. `pieces` tells about vectors that are constant over runs of lanes,
-    `multiples` of which literals scalars are multiples.
+    `bounds` has the 32-bit vectors with bounds of the magnitude of their elements; all others have
+    64 bits. `pieces` has the vectors that are constant over runs of lanes, `multiples` the literals
+    of which scalars are multiples.
     """
 
     def __init__(self, code: Code) -> None:
@@ -93,7 +93,7 @@ class LaneArithmetic(ScalarArithmetic):
         self.multiples: dict[str, int] = {}
 
     def total(self, index: Resolved) -> Coefficient:
-        """The uniform part as one number: outer terms first, so that they stay outside loops."""
+        """The uniform part as one value: outer terms first, so that they stay outside loops."""
         result: Coefficient = 0
         level_of = self.code.level_of
         for name, scale in sorted(index.scalars, key=lambda term: level_of.get(term[0], 0)):
@@ -117,7 +117,7 @@ class LaneArithmetic(ScalarArithmetic):
         return vector_literal([lane * scale for lane in range(self.lanes.count)], element)
 
     def lanes_below(self, base: Coefficient, stop: Coefficient, count: int = 0) -> str:
-        """The lanes from `base` on that lie below `stop`, as a mask."""
+        """The mask of lanes, counted from `base`, below `stop`."""
         code, count = self.code, count or self.lanes.count
         if isinstance(base, int) and isinstance(stop, int):
             return vector_literal([int(lane < stop - base) for lane in range(count)], "i1")
@@ -142,7 +142,7 @@ class LaneArithmetic(ScalarArithmetic):
         return self.code.pure(text, left, right)
 
     def bound(self, index: Resolved) -> int | None:
-        """What the lanes' part of an index stays within, when literals tell that it is small."""
+        """A bound of the lanes' part of an index, if literals prove that it is small."""
         if isinstance(index.lane, str):
             return None
         result = abs(index.lane) * self.lanes.count
@@ -194,8 +194,8 @@ class LaneArithmetic(ScalarArithmetic):
     ) -> str:
         """floor((rest + the lanes' part) / divisor) in 32 bits.
 
-        The lanes' part has a bound; the rest lies between -divisor and divisor, and is not
-        negative when it is `natural`.
+        The lanes' part has a bound; the rest is between -divisor and divisor, and not negative if
+        it is `natural`.
         """
         bound = self.bound(index)
         assert bound is not None
@@ -215,7 +215,7 @@ class LaneArithmetic(ScalarArithmetic):
         return self.compare("eq", product, moved, "i32")
 
     def _natural_quotients(self, dividend: str, divisor: int, limit: int) -> str:
-        """A vector of i32, none negative or above the limit, divided by a literal."""
+        """The quotient of a vector of i32 in 0 … limit by a literal."""
         found = reciprocal(divisor, limit, 32)
         if found is None:
             return self.vector_binary("udiv", dividend, self.splat(divisor, "i32"), "i32")
@@ -226,7 +226,7 @@ class LaneArithmetic(ScalarArithmetic):
     def _raised(
         self, index: Resolved, rest: Coefficient, divisor: int, bound: int, natural: bool
     ) -> tuple[str, int]:
-        """The lanes' part with the rest and as many divisors as make it not negative."""
+        """The lanes' part plus the rest, and enough multiples of the divisor to be non-negative."""
         rising = isinstance(index.lane, int) and index.lane >= 0 and not index.vectors
         raised = 0 if rising else -(-bound // divisor)
         if not natural:
@@ -238,8 +238,8 @@ class LaneArithmetic(ScalarArithmetic):
     def wide_quotients(self, index: Resolved, rest: Coefficient, divisor: Coefficient) -> str:
         """floor((rest + the lanes' part) / divisor) as i64, for any divisor.
 
-        A quotient of whole numbers below 2^52 rounds to a double on its own side of the whole
-        numbers, hence its floor is exact; vector units divide doubles, but not integers.
+        The quotient of integers below 2^52, rounded to a double, never crosses an integer, so its
+        floor is exact; vector units divide doubles, but not integers.
         """
         code, count = self.code, self.lanes.count
         part = self.vector(index, rest)
@@ -254,9 +254,9 @@ class LaneArithmetic(ScalarArithmetic):
     # --- runs of lanes ----------------------------------------------------------------------
 
     def is_within(self, index: Resolved, width: Coefficient) -> bool:
-        """Whether no multiple of a width surely lies between two lanes of an evenly spaced index.
+        """Whether an evenly spaced index provably crosses no multiple of a width between lanes.
 
-        So it is where lane 0 is a multiple of the length of all lanes, and the width is, too.
+        That holds if lane 0 and the width are multiples of the length of all lanes.
         """
         if index.vectors or not (isinstance(index.lane, int) and isinstance(width, int)):
             return False
@@ -277,7 +277,7 @@ class LaneArithmetic(ScalarArithmetic):
         return Pieces(phase, finest.width)
 
     def segments(self, index: Resolved, most: int) -> list[Segment] | None:
-        """An index as runs of evenly spaced lanes, at most so many; None when it has no such."""
+        """An index as a limited number of runs of evenly spaced lanes; None if it has none."""
         pieces, count = self.common_pieces(index), self.lanes.count
         if pieces is None or any(name not in self.bounds for name, _ in index.vectors):
             return None
@@ -302,7 +302,7 @@ class LaneArithmetic(ScalarArithmetic):
         return mask
 
     def _moved(self, index: Resolved, segment: int, starts: list[Coefficient]) -> Coefficient:
-        """What the vectors of an index add up to in a segment."""
+        """The sum of the vectors of an index in a segment."""
         count, code = self.lanes.count, self.code
         lane: Coefficient = 0
         if segment == len(starts):

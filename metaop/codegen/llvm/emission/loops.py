@@ -1,4 +1,4 @@
-"""Loops: their blocks, the values they carry, and vector loops with their remainders."""
+"""Loops: their blocks, their carried values, and vector loops with remainders."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from metaop.codegen.llvm.target import Target
 from metaop.codegen.nest.ir import For, Load, Statement
 
 Run = Callable[[Coefficient, list[Value]], list[Value]]
-# Independent chains that hide the latency of an addition, while the body has at most so many
-# operations in all copies.
+# The independent chains that hide the latency of an addition, and the most operations of a body in
+# all copies.
 _CHAINS = 4
 _WORK_IN_COPIES = 72
-# Bodies of so few operations are repeated for every iteration of a tile.
+# Bodies with at most this many operations are unrolled for every iteration of a tile.
 _WORK_UNROLLED = 8
 
 
@@ -112,7 +112,7 @@ class LoopWriter:
         writes: frozenset[int],
         run: Run,
     ) -> list[Value]:
-        """`for i in range(start, stop, step)`: `run(i, values)` gives the next carried values."""
+        """`for i in range(start, stop, step)`: `run(i, values)` returns the next carried values."""
         code = self.code
         certain = False
         if isinstance(start, int) and isinstance(stop, int):
@@ -162,7 +162,7 @@ class LoopWriter:
         return ended
 
     def _counted(self, loop: For, start: Coefficient, stop: Coefficient, names: list[str]) -> None:
-        """A loop that takes one iteration after another, with the lanes there are."""
+        """A serial loop, in the lanes of the enclosing vector loop."""
         loads = self.tiles.wanted(loop, self.survey(loop).written)
         if loads:
             start = self._in_tiles(loop, start, stop, names, loads)
@@ -179,7 +179,7 @@ class LoopWriter:
         names: list[str],
         run: Callable[[Coefficient], None],
     ) -> None:
-        """Runs part of a loop; what it accumulates is carried along."""
+        """Writes a part of a loop that carries its accumulators."""
         bindings = self.index.bindings
         keys = [(name, copy) for name in names for copy in range(self.index.lanes.copies)]
 
@@ -201,7 +201,7 @@ class LoopWriter:
         names: list[str],
         loads: Sequence[Load],
     ) -> Coefficient:
-        """Runs a loop with some loads read in tiles; gives the first iteration that is left."""
+        """Writes a loop with some loads read in tiles; returns the first remaining iteration."""
         count, binary = self.index.lanes.count, self.index.binary
         places = [(load, copy) for load in loads for copy in range(self.index.lanes.copies)]
         tiled = _Tiled(loop, names, places)
@@ -226,7 +226,7 @@ class LoopWriter:
         return end
 
     def _tile_unrolled(self, tiled: _Tiled, first: Coefficient, last: Coefficient | None) -> None:
-        """The iterations of a whole tile, written one after another."""
+        """The iterations of a whole tile, unrolled."""
         tiles = self._tiles(tiled, first, last)
         for number in range(self.index.lanes.count):
             self.index.loops[tiled.loop.axis] = self.index.binary("add", first, number)
@@ -245,7 +245,7 @@ class LoopWriter:
         self._iterations(tiled.loop, first, after, 1, tiled.names, once)
 
     def _take(self, tiles: dict[tuple[int, int], Tile], number: Coefficient) -> None:
-        """Lets loads find their values of one iteration of the tiles."""
+        """Gives loads their values in one iteration of the tiles."""
         for key, tile in tiles.items():
             self.memory.tiled[key] = self.tiles.column(tile, number)
 
@@ -274,7 +274,7 @@ class LoopWriter:
     def _vector(
         self, loop: For, start: Coefficient, stop: Coefficient, names: list[str]
     ) -> dict[str, Value]:
-        """A vector loop: several vectors at a time, single vectors, and the rest."""
+        """A vector loop: several vectors at a time, single vectors, and the remainder."""
         count, copies = self._width(loop, start, stop)
         self.accumulators.running = frozenset(a.name for a in loop.accumulators if a.running)
         binary = self.index.binary
@@ -304,7 +304,7 @@ class LoopWriter:
         return self._stage(loop, start, stop, NO_LANES, self.accumulators.across(partial))
 
     def _halved(self, loop: For, start: Coefficient, stop: Coefficient, count: int) -> Coefficient:
-        """Runs the rest of a vector loop in ever shorter vectors, and returns where they end."""
+        """Writes the remainder of a vector loop in ever shorter vectors; returns where they end."""
         while isinstance(start, int) and isinstance(stop, int) and stop - start > 1:
             count //= 2
             if count <= stop - start:
@@ -320,13 +320,13 @@ class LoopWriter:
         count: int,
         partial: dict[str, Value],
     ) -> dict[str, Value]:
-        """Runs a part of a vector loop that need not fill whole vectors."""
+        """Writes a part of a vector loop that need not fill whole vectors."""
         if not self.target.has_avx512:
             return self._stage(loop, start, stop, NO_LANES, partial)
         return self._stage(loop, start, stop, Lanes(loop.axis, 0, count), partial, True)
 
     def _width(self, loop: For, start: Coefficient, stop: Coefficient) -> tuple[int, int]:
-        """How many lanes, and how many vectors at a time."""
+        """The number of lanes, and of vectors at a time."""
         survey = self.survey(loop)
         count = max(2, self.target.vector_bytes // survey.element_bytes)
         copies, runs_on = 1, any(one.running for one in loop.accumulators)
@@ -354,7 +354,7 @@ class LoopWriter:
         partial: dict[str, Value],
         masked: bool = False,
     ) -> dict[str, Value]:
-        """Runs part of a vector loop with the given lanes; the copies are combined at its end."""
+        """Writes a part of a vector loop with the given lanes; combines the copies at its end."""
         if isinstance(start, int) and isinstance(stop, int) and start >= stop:
             return partial
         bindings, index = self.index.bindings, self.index

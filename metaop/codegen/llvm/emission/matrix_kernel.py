@@ -1,10 +1,9 @@
 """The inner product of packed panels in the matrix registers of AMX.
 
-Of the eight registers four hold the sums of two by two squares of up to 16 x 16 numbers, two hold
-rows of the left factor and two those of the right. A row has 64 bytes: 16 sums, or 16 pairs of
-bfloat16. How many rows a register has is said once for a whole kernel, because setting the shapes
-clears the registers; a thread that leaves a kernel gives them back, so that nothing has to be saved
-when it is interrupted.
+Of the eight registers, four hold the sums of two by two squares of up to 16 x 16 numbers, two hold
+rows of the left factor and two rows of the right. A row has 64 bytes: 16 sums, or 16 pairs of
+bfloat16. A kernel sets the shapes of the registers once, because setting them clears the registers.
+A thread that leaves a kernel releases them, so that interrupts need not save them.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ def matrix_kernels(body: Iterable[Statement]) -> Iterator[MicroKernel]:
 
 
 def configure_matrices(statement: MicroKernel, code: Code) -> None:
-    """Gives the registers the shapes that an inner product needs."""
+    """Sets the shapes of the registers for an inner product."""
     words = struct.unpack("<8q", shapes(statement.rows, statement.columns))
     place = code.reserve(len(words), "i64")
     for number, word in enumerate(words):
@@ -47,12 +46,12 @@ def configure_matrices(statement: MicroKernel, code: Code) -> None:
 
 
 def release_matrices(code: Code) -> None:
-    """Gives the registers back."""
+    """Releases the registers."""
     _call(code, "tilerelease")
 
 
 def shapes(rows: int, columns: int) -> bytes:
-    """What the processor is told of its registers for a tile of so many rows and columns."""
+    """The configuration of the registers for a tile of some rows and columns."""
     heights, widths = [0] * _REGISTERS, [0] * _REGISTERS
     high, wide = _parts(rows), _parts(columns)
     for y, height in enumerate(high):
@@ -118,7 +117,7 @@ class _MatrixKernel:
         return start if elements == 0 else self.code.pure(text, start, str(elements))
 
     def _start_sums(self) -> None:
-        """What the tile held before where `accumulate` is not zero, else zeros."""
+        """The previous values of the tile if `accumulate` is not zero, else zeros."""
         code, statement = self.code, self.statement
         accumulate = self.index.total(self.index.resolve(statement.accumulate))
         if isinstance(accumulate, int):
@@ -174,7 +173,7 @@ class _MatrixKernel:
     def _transfer(
         self, operation: str, register: int, place: str, stride: Coefficient, itemsize: int
     ) -> None:
-        """Loads or stores a register whose rows lie `stride` elements apart in memory."""
+        """Loads or stores a register whose rows have a stride of `stride` elements in memory."""
         row = self.index.binary("mul", stride, itemsize)
         _call(self.code, operation, f"i8 {register}", f"ptr {place}", f"i64 {row}")
 
@@ -186,6 +185,6 @@ def _call(code: Code, operation: str, *operands: str) -> None:
 
 
 def _parts(extent: int) -> list[int]:
-    """The rows or columns of a tile, a register after another."""
+    """The rows or columns of a tile, register by register."""
     assert 0 < extent <= 2 * SIDE
     return [min(SIDE, extent - start) for start in range(0, extent, SIDE)]

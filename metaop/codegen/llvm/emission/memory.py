@@ -15,8 +15,8 @@ from metaop.codegen.llvm.target import Target
 from metaop.codegen.nest.ir import LONGEST_STRIDE, Condition, Load, Sum
 from metaop.unified_graph.dtype import DType
 
-# More runs of neighbours in a vector than this are gathered, and fewer when lanes lie apart: each
-# vector that is read needs a mask, and there are eight mask registers.
+# With more runs of neighbours in a vector than this, or fewer with a stride, they are gathered:
+# each vector that is read needs a mask, and there are eight mask registers.
 _MOST_SEGMENTS, _MOST_MASKS = 4, 6
 _STORAGE_TYPES = {"bool": "i8", "float16": "i16", "bfloat16": "i16"}
 
@@ -40,10 +40,10 @@ class MemoryWriter:
         self.index = index
         self.buffers: dict[int, tuple[str, DType]] = {}
         self.read_only: frozenset[int] = frozenset()
-        # Eight zero bytes that a load reads, and bytes that a store may spoil, instead of an
-        # element that must not be touched.
+        # Eight zero bytes that a load reads, and bytes that a store may overwrite, in place of an
+        # element that must not be accessed.
         self.nowhere, self.sink = "%nowhere", "%sink"
-        # Buffers of which whole vectors, at aligned addresses, are written around the caches.
+        # Buffers with nontemporal stores: whole vectors at aligned addresses.
         self.streamed: frozenset[int] = frozenset()
         self._loads: dict[int, list[str]] = {}
         # The values of loads that were read in tiles, by identity and copy.
@@ -60,7 +60,7 @@ class MemoryWriter:
         return self.code.widen_bfloat16(x) if dtype.name == "bfloat16" else x
 
     def narrowed(self, x: Value, dtype: DType) -> Value:
-        """A value of the compute type as it is stored."""
+        """A value of the compute type in storage form."""
         if dtype.kind == "bool":
             return self.code.to_type(x, "i8", signed=False)
         if dtype.name == "float16":
@@ -102,7 +102,7 @@ class MemoryWriter:
     # --- masks ------------------------------------------------------------------------------
 
     def masks(self, conditions: tuple[Condition, ...], copy: int) -> tuple[str | None, str | None]:
-        """Where conditions hold, as (i1, vector of i1), the lanes that do not exist included."""
+        """Where conditions hold, as (i1, vector of i1), including the mask of active lanes."""
         scalar, lanes = self.index.conditions(conditions, copy)
         tail = self.index.lanes.mask
         if tail is not None:
@@ -120,7 +120,7 @@ class MemoryWriter:
     # --- loads ------------------------------------------------------------------------------
 
     def load(self, load: Load, copy: int) -> Value:
-        """The value of a load: a scalar where lanes do not differ, else a vector."""
+        """The value of a load: a scalar if it is uniform, else a vector."""
         found = self.tiled.get((id(load), copy))
         if found is not None:
             return found
@@ -175,13 +175,13 @@ class MemoryWriter:
         return self.fast_masks or (self.masks_of_words and dtype.itemsize >= 4)
 
     def is_near(self, stride: object) -> bool:
-        """Whether elements so far apart are read as runs rather than gathered."""
+        """Whether elements at this distance are read as runs rather than gathered."""
         return isinstance(stride, int) and 1 <= stride <= LONGEST_STRIDE
 
     def segments(
         self, dtype: DType, index: Resolved, longest: int = LONGEST_STRIDE
     ) -> list[Segment] | None:
-        """The runs of lanes at most `longest` apart, when masked accesses to them are fast."""
+        """The runs of lanes at most `longest` apart, if masked accesses to them are fast."""
         stride = index.lane
         if not (isinstance(stride, int) and 1 <= stride <= longest and self.has_masks(dtype)):
             return None
@@ -194,8 +194,8 @@ class MemoryWriter:
     ) -> Value:
         """A vector of several runs of evenly spaced lanes, each loaded in its lanes.
 
-        Where lanes lie apart, all elements from the first to the last are loaded between masks,
-        and those of the lanes are picked.
+        With a stride, all elements from the first to the last are loaded under masks, and those of
+        the lanes are selected.
         """
         code, count, stride = self.code, self.index.lanes.count, index.lane
         assert isinstance(stride, int)
@@ -221,10 +221,7 @@ class MemoryWriter:
         return self._filled(result, mask, load)
 
     def _spread(self, lanes: str, stride: int, whole: bool = False) -> Value:
-        """A mask of lanes as one of elements, of which each lane has the first of `stride`.
-
-        With `whole` it has all of them.
-        """
+        """A lane mask spread to elements: the first of every `stride`, or with `whole` all."""
         code, count = self.code, self.index.lanes.count
         if lanes == "true":
             last = count * stride if whole else (count - 1) * stride
@@ -239,9 +236,9 @@ class MemoryWriter:
             return code.shuffle(mask, code.constant(0, "i1", count), order)
 
     def _deposited(self, mask: Value, stride: int, whole: bool) -> Value:
-        """Masks of AVX-512 are integers, and one instruction moves their bits apart.
+        """The same for AVX-512, whose masks are integers, by one instruction that spreads bits.
 
-        With `whole` the gaps are filled with what stands in front of them.
+        With `whole`, each gap is filled with the bit before it.
         """
         code, count = self.code, mask.lanes
         code.declare("declare i64 @llvm.x86.bmi.pdep.64(i64, i64)")
@@ -290,7 +287,7 @@ class MemoryWriter:
         count: int,
         fill: Value | int,
     ) -> Value:
-        """Elements as they are stored; remembers what a store to the buffer makes stale."""
+        """Elements in storage form; records the load, which a store to the buffer makes stale."""
         code, buffer, dtype = self.code, load.buffer, load.dtype
         element, signed = storage_type(dtype), dtype.is_signed
         where = code.value(address, "ptr", addresses)
@@ -309,7 +306,7 @@ class MemoryWriter:
             return raw
 
     def prefetch(self, buffer: int, offset: Sum, nearest: bool, copy: int) -> None:
-        """Asks for the cache line of an element, the one of the first lane."""
+        """Prefetches the cache line of the element of the first lane."""
         address = self.address(buffer, self.index.resolve(offset, copy).uniform)
         self.code.declare("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
         self.code.line(
@@ -371,9 +368,9 @@ class MemoryWriter:
         value: Value,
         mask: Value | None,
     ) -> None:
-        """Writes several runs of evenly spaced lanes, each between masks.
+        """Writes several runs of evenly spaced lanes, each under a mask.
 
-        Where lanes lie apart, they are brought to their places in a longer vector first.
+        With a stride, the lanes are first spread in a longer vector.
         """
         code, stride = self.code, index.lane
         assert isinstance(stride, int)
@@ -396,5 +393,5 @@ class MemoryWriter:
         return self._spread(lanes, stride)
 
     def stale(self, buffer: int) -> None:
-        """The buffer was written: earlier loads of it do not tell its contents any more."""
+        """Forgets earlier loads of a buffer that was written."""
         self.code.forget(self._loads.pop(buffer, ()))

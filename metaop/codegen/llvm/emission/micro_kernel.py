@@ -27,9 +27,9 @@ def write_micro_kernel(
 
 
 class _Asked(NamedTuple):
-    """What is asked for: the first address, and the bytes from there for each turn and each lane.
+    """A prefetch: the first address, and the byte offsets from there per turn and per lane.
 
-    A turn is the lane that it is modulo the number of `lanes`.
+    The lane of a turn is its number modulo `lanes`.
     """
 
     start: str
@@ -54,7 +54,7 @@ class _MicroKernel:
         self.loops = loops
         self.element = compute_type(statement.dtype)
         self.product = product_of(statement)
-        # What a step multiplies: a number, or several neighbours.
+        # What a step multiplies: one element, or several neighbours.
         self.factor = self.product.element or self.element
         widest = loops.target.vector_bytes // statement.dtype.itemsize
         # The greatest power of two that divides the columns, up to a whole register.
@@ -68,9 +68,9 @@ class _MicroKernel:
         depth = self.index.total(self.index.resolve(statement.depth))
         asked = [self._asked(one) for one in statement.ahead]
         zero = code.constant(0, self.element, self.lanes)
-        # Where left numbers are moved, a further row sums up what that adds.
+        # If the left factor is offset, one more row sums what the offset adds.
         sums = [zero] * ((statement.rows + self.product.is_flipped) * self.vectors)
-        # Pointers move along, so that a step computes no addresses.
+        # Pointers are incremented, so that a step computes no addresses.
         carried = [code.value(place, "ptr") for place in (left, right)] + sums
         target = frozenset({statement.target})
         whole = self.index.binary("and", depth, -STEPS)
@@ -98,7 +98,7 @@ class _MicroKernel:
         return self.memory.address(buffer, self.index.resolve(offset))
 
     def _asked(self, one: Ahead) -> _Asked:
-        """What one of `ahead` asks for: the same bytes always where its conditions do not hold."""
+        """The prefetch of one of `ahead`; it repeats one address if its conditions do not hold."""
         code, index, memory = self.code, self.index, self.memory
         size = memory.buffers[one.buffer][1].itemsize
         along, across = (
@@ -137,7 +137,7 @@ class _MicroKernel:
         code, statement, binary = self.code, self.statement, self.index.binary
         stride = statement.left_stride
         row_step = self.index.integer(stride or 1)
-        # Rows that are not packed lie apart by numbers, also where steps take pairs.
+        # The stride of unpacked rows counts elements, even if steps take pairs.
         unit = self.factor if stride is None else self.product.number or self.factor
         columns = [self._load(right, k * self.lanes) for k in range(self.vectors)]
         flip = code.constant(FLIP, "i32", self.lanes) if self.product.is_flipped else None
@@ -158,7 +158,7 @@ class _MicroKernel:
         return result
 
     def _without_flips(self, sums: list[Value]) -> list[Value]:
-        """The sums of the rows, without what flipped bits added to each column."""
+        """The sums of the rows, less what flipped bits added to each column."""
         if not self.product.is_flipped:
             return sums
         *rows, extra = (sums[k : k + self.vectors] for k in range(0, len(sums), self.vectors))
@@ -175,7 +175,7 @@ class _MicroKernel:
         return self.code.load(address, self.factor, self.lanes)
 
     def _write_tile(self, sums: list[Value]) -> None:
-        """Stores the sums, with what the tile held before where `accumulate` is not zero."""
+        """Stores the sums, added to the tile if `accumulate` is not zero."""
         code, statement = self.code, self.statement
         accumulate = self.index.total(self.index.resolve(statement.accumulate))
         if isinstance(accumulate, int):

@@ -1,9 +1,9 @@
-"""What a step of the micro-kernel adds to its sums: a table, by the neighbours that it multiplies.
+"""The products that a step of the micro-kernel accumulates: a table, by the elements per step.
 
-Packed elements have 32 bits where a step takes several neighbours along the depth. Products of
-unsigned and signed bytes are the only ones of bytes that processors have. Where both factors are
-signed, or both unsigned, the top bits of the left one are flipped, which moves its numbers by 128;
-what that adds to a column is one more sum, which is taken away in the end.
+Packed elements have 32 bits if a step takes several neighbours along the depth. Processors multiply
+bytes only as unsigned by signed. If both factors are signed, or both unsigned, the top bits of the
+left one are flipped, which offsets its values by 128. One more sum per column accumulates what that
+adds, and is subtracted at the end.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ FLIP = 0x80808080 - (1 << 32)
 
 
 class Product(NamedTuple):
-    """How a step multiplies: the types of a packed element and of one number of it, and the sum of
-    a total and the products of a left and a right element.
+    """How a step multiplies: the types of a packed element and of its parts, and the accumulation.
 
-    Empty types are those of the sums. A number `is_flipped` if its top bits have to be.
+    The accumulation adds the products of a left and a right element to a total. Empty types are
+    those of the sums. `is_flipped` says that the top bits of the left factor must be flipped.
     """
 
     element: str
@@ -52,7 +52,7 @@ def _bfloat16_pairs(code: Code, left: Value, right: Value, total: Value) -> Valu
 
 
 def _int16_pairs(code: Code, left: Value, right: Value, total: Value) -> Value:
-    """Written out: LLVM finds the instruction of the processor (`pmaddwd`, `vpdpwssd`)."""
+    """Products in plain IR, for which LLVM finds the instruction (`pmaddwd`, `vpdpwssd`)."""
     count = PAIR * total.lanes
     halves = (code.bitcast(x, "i16") for x in (left, right))
     one, other = (code.to_type(x, "i32") for x in halves)
@@ -67,12 +67,12 @@ def _int16_pairs(code: Code, left: Value, right: Value, total: Value) -> Value:
 
 
 def _bytes(code: Code, left: Value, right: Value, total: Value) -> Value:
-    """Of unsigned left and signed right numbers."""
+    """Products of unsigned left and signed right bytes."""
     return _called(code, "avx512.vpdpbusd", total, total.full_type, (left.text, right.text))
 
 
 def _transposed_bytes(code: Code, left: Value, right: Value, total: Value) -> Value:
-    """Of signed left and unsigned right numbers."""
+    """Products of signed left and unsigned right bytes."""
     return _bytes(code, right, left, total)
 
 

@@ -1,4 +1,4 @@
-"""Scalar index arithmetic: folded, placed, and simplified by what is known of the ranges."""
+"""Scalar index arithmetic: folded, hoisted, and simplified by known ranges."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BITS = 63
 class ScalarArithmetic:
     """Arithmetic on scalars of 64 bits.
 
-    `limits` knows the scalars that are not negative: what they do not exceed, or infinity.
+    `limits` has an upper bound, possibly infinity, of each scalar that is not negative.
     """
 
     def __init__(self, code: Code) -> None:
@@ -24,7 +24,7 @@ class ScalarArithmetic:
         self.limits: dict[str, float] = {}
 
     def limit(self, value: Coefficient) -> float | None:
-        """What a scalar that is not negative does not exceed; None for others."""
+        """An upper bound of a scalar that is not negative; None for others."""
         if isinstance(value, int):
             return value if value >= 0 else None
         return self.limits.get(value)
@@ -130,9 +130,9 @@ class ScalarArithmetic:
 def reciprocal(divisor: int, limit: int, bits: int) -> tuple[int, int] | None:
     """A factor and a shift with `x * factor >> shift == x // divisor` for 0 <= x <= limit.
 
-    The product stays below 2**bits; None when no pair does that. With
-    factor = (2**shift + error) / divisor the quotient is too great by error * x / (divisor *
-    2**shift), which keeps below the 1 / divisor that is left to the next whole number.
+    The product stays below 2**bits; None if no pair does that. With
+    factor = (2**shift + error) / divisor the quotient is too large by error * x / (divisor *
+    2**shift), which stays below the distance to the next integer, 1 / divisor.
     """
     for shift in range(bits):
         factor = -(-(1 << shift) // divisor)

@@ -1,4 +1,4 @@
-"""Scratch memory of a task: small buffers on the stack, large ones in one block of the heap."""
+"""Scratch memory of a task: small buffers on the stack, large ones in one heap block."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from metaop.codegen.llvm.emission.memory import MemoryWriter, storage_type
 from metaop.codegen.llvm.emission.scalars import Coefficient
 from metaop.codegen.nest.ir import Alloc, For, Statement
 
-# What one kernel may take of the stack of a thread.
+# The most bytes of stack that one kernel may use.
 _STACK_BYTES = 64 << 10
 _ALIGNMENT = 64
-# The error code for exhausted memory; the wanted bytes stand in the place of the value.
+# The error code for exhausted memory; the requested bytes are reported as the value.
 OUT_OF_MEMORY = 2
 # Where callers give kernels their scratch memory, `ptr SCRATCH(ptr error, i64 bytes)` tells of it.
 SCRATCH = "metaop_scratch"
@@ -23,7 +23,7 @@ SCRATCH = "metaop_scratch"
 class Scratch:
     """Acquires all scratch buffers at the start of a kernel and releases them at its end.
 
-    What is large comes from the heap, or from the caller if it is `given`.
+    Large buffers come from the heap, or from the caller if `given`.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Scratch:
         self._leave = ""
 
     def acquire(self, body: Iterable[Statement]) -> None:
-        """Gives every Alloc of the kernel its address."""
+        """Assigns an address to every Alloc of the kernel."""
         stack = 0
         large: list[tuple[Alloc, Coefficient]] = []
         for alloc in _allocs(body):
@@ -107,7 +107,7 @@ class Scratch:
 
 
 def most_scratch(body: Iterable[Statement]) -> Any:
-    """The bytes that a kernel may ask for; a symbolic number where sizes are symbols."""
+    """The most bytes that a kernel may request; symbolic if sizes are."""
     total: Any = 0
     for alloc in _allocs(body):
         elements: Any = alloc.elements
@@ -117,7 +117,7 @@ def most_scratch(body: Iterable[Statement]) -> Any:
 
 
 def report(code: Code, number: int, operator: int, value: Coefficient, bound: Coefficient) -> None:
-    """Writes an error to the kernel's error slot unless one is there already."""
+    """Writes an error to the kernel's error slot, unless it already has one."""
     kind = "{ i64, i1 }"
     pair = code.here(f"cmpxchg ptr %error, i64 0, i64 {number} acq_rel monotonic")
     first = code.here(f"extractvalue {kind} {pair}, 1")

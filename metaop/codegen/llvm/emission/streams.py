@@ -1,7 +1,7 @@
-"""Stores around the caches: what they need before the loop, and at the end of a kernel.
+"""Nontemporal stores: what they need before the loop, and at the end of a kernel.
 
 A processor collects such stores until a cache line is full, so only whole aligned vectors are
-written in this way; what lies before the first of them in a vector loop is written plainly.
+written in this way. Elements before the first aligned one in a vector loop use plain stores.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from metaop.codegen.llvm.emission.scalars import Coefficient
 from metaop.codegen.llvm.target import Target
 from metaop.codegen.nest.ir import For, LoopIndex, Store
 
-# Loops of fewer vectors do without.
+# Loops with fewer vectors use plain stores.
 _FEWEST_VECTORS = 8
 
 
 class StreamWriter:
-    """Knows which stores of vector loops go around the caches: those to `buffers`."""
+    """Decides which stores of vector loops are nontemporal: those to `buffers`."""
 
     def __init__(
         self,
@@ -54,9 +54,9 @@ class StreamWriter:
     def first_aligned(
         self, stores: list[Store], loop: For, start: Coefficient, stop: Coefficient, count: int
     ) -> Coefficient:
-        """The first iteration from which on the vectors of all stores are aligned.
+        """The first iteration from which the vectors of all stores are aligned.
 
-        It is `stop` when their buffers do not lie alike.
+        It is `stop` if their buffers are misaligned by different amounts.
         """
         index, code = self.index, self.code
         index.enter(loop.axis, start, loop.extent)
@@ -76,13 +76,13 @@ class StreamWriter:
         return aligned
 
     def _misplaced(self, store: Store, place: Resolved) -> Coefficient:
-        """By how many bytes an access is behind an aligned address."""
+        """The bytes by which an access exceeds an aligned address."""
         address = self.memory.address(store.buffer, place)
         number = self.code.pure(f"ptrtoint ptr {address} to i64", address)
         return self.index.binary("and", number, self.target.vector_bytes - 1)
 
     def finish(self) -> None:
-        """Makes what was written visible to other threads, like all that a kernel writes."""
+        """Writes a fence, so that other threads see nontemporal stores like all others."""
         if self.buffers and self.target.has("sse"):
             self.code.declare("declare void @llvm.x86.sse.sfence()")
             self.code.line("call void @llvm.x86.sse.sfence()")

@@ -1,4 +1,4 @@
-"""What the body of a loop does: buffers written, accumulators fed, types, amount of work."""
+"""A survey of the body of a loop: buffers written, accumulators, types, amount of work."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from metaop.unified_graph.dtype import DType
 
 
 class Survey:
-    """The facts about one body, its inner loops included."""
+    """The facts about one body, including its inner loops."""
 
     def __init__(self, body: Iterable[Statement], buffers: dict[int, tuple[str, DType]]) -> None:
         self.written: set[int] = set()
@@ -66,10 +66,10 @@ class Survey:
 
     @property
     def element_bytes(self) -> int:
-        """The size of the elements that fill the vector registers: the most frequent one.
+        """The element size for which vector registers are filled: the most frequent one.
 
-        Among equals it is the largest below 8 bytes: vectors of twice the length are cheap to
-        halve, and lanes of 8 bytes are often integers of which half is computed.
+        Among equally frequent ones it is the largest below 8 bytes: vectors of twice the length are
+        cheap to split, and 8-byte lanes are often integers that are computed in 32 bits.
         """
         if not self.weights:
             return 1

@@ -1,8 +1,8 @@
-"""Tiles: loads whose lanes lie apart, but whose elements along a serial loop are neighbours.
+"""Tiles: loads that are strided across lanes, but contiguous along a serial loop.
 
-`vector for l { serial for k { … x[l * stride + k] … } }` would gather one element for each lane
-in every iteration. Instead a square tile, as many iterations as there are lanes, is loaded with
-one vector along the serial axis for each lane, and transposed into memory.
+`vector for l { serial for k { … x[l * stride + k] … } }` would gather one element per lane in every
+iteration. Instead, a square tile, with as many iterations as lanes, is loaded with one vector per
+lane along the serial axis, and transposed into memory.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ _SHORTEST = 4
 
 @dataclass(frozen=True)
 class Tile:
-    """The values of a load in memory, those of one iteration of the serial loop after another.
+    """The values of a load in memory, one iteration of the serial loop after another.
 
-    `like` is a vector of the same kind; numbers that stand for booleans differ from 0.
+    `like` is a vector of the same kind; booleans are stored as numbers, nonzero if true.
     """
 
     place: str
@@ -53,7 +53,7 @@ class Tile:
 
 
 class _Rows(NamedTuple):
-    """A tile before it is transposed: vectors like one, `step` bytes apart."""
+    """A tile before it is transposed: vectors of one kind, `step` bytes apart."""
 
     address: str
     step: Coefficient
@@ -86,7 +86,7 @@ class TileWriter:
         return [x for x in untouched if self._is_apart(x, loop.axis)]
 
     def _is_apart(self, load: Load, axis: str) -> bool:
-        """Whether the lanes of a load lie apart while iterations of the loop are neighbours."""
+        """Whether a load is strided across lanes but contiguous along the loop."""
         lanes, memory = self.index.lanes, self.memory
         every = [load.offset, *(condition.index for condition in load.conditions)]
         terms = [term for part in every for term in _all_terms(part)]
@@ -112,7 +112,7 @@ class TileWriter:
             return memory.segments(load.dtype, there) is not None
 
     def _changes(self, factor: ValueIndex) -> bool:
-        """Whether a value is not known before the loop, or differs among lanes."""
+        """Whether a value changes in the loop or varies between lanes."""
         found = self.index.bindings.get((factor.name, 0))
         return found is None or found.lanes > 1
 
@@ -121,7 +121,7 @@ class TileWriter:
     def read(
         self, load: Load, copy: int, axis: str, start: Coefficient, stop: Coefficient | None
     ) -> Tile:
-        """The values of a load in as many iterations from `start` on as there are lanes.
+        """The values of a load in a tile of iterations from `start`, as many as there are lanes.
 
         Iterations from `stop` on, unless it is None, are not read.
         """
@@ -168,7 +168,7 @@ class TileWriter:
     def _all_exist(
         self, load: Load, axis: str, start: Coefficient, first: Coefficient
     ) -> str | None:
-        """Whether the conditions of a load hold in all of a tile; None where that is not simple.
+        """Whether the conditions of a load hold in the whole tile; None if that is not simple.
 
         Bounds of a sum hold between two lanes if they hold in both.
         """
@@ -197,7 +197,7 @@ class TileWriter:
     def _where_they_lie(
         self, load: Load, axis: str, start: Coefficient, first: Coefficient
     ) -> _Rows | None:
-        """The rows of a tile in the buffer itself, when they are evenly spaced runs of it."""
+        """The rows of a tile in the buffer itself, if they are evenly spaced runs of it."""
         element = storage_type(load.dtype)
         if element != compute_type(load.dtype):
             return None
@@ -211,7 +211,7 @@ class TileWriter:
         return _Rows(address, step, self.memory.constant(0, load.dtype, self.index.lanes.count))
 
     def _row_by_row(self, row: Callable[[Coefficient], Value]) -> _Rows:
-        """The rows of a tile, read in a loop into memory of their own."""
+        """The rows of a tile, copied to memory of their own by a loop."""
         code, count = self.code, self.index.lanes.count
         found: list[_Rows] = []
 

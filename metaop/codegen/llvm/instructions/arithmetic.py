@@ -146,13 +146,13 @@ class Arithmetic(Core):
         chosen = self._first_that_wins(wins, x, y)
         if not x.is_float or x.is_constant:
             return chosen
-        # A literal, because LLVM would join the choices if both had the same first branch.
+        # A literal, because LLVM would merge the selects if both had the same first branch.
         return self.select(self.is_nan(x), self.constant_like(x, math.nan), chosen)
 
     def _first_that_wins(self, wins: str, x: Value, y: Value) -> Value:
-        """x where it is greater ("gt") or less ("lt") than y, else y, also where one is NaN.
+        """x if it is greater ("gt") or less ("lt") than y, else y, also if one is NaN.
 
-        There are vector instructions for it, of which LLVM would make masks when more follows.
+        Vector instructions do just this; LLVM would use masks instead if more code follows.
         """
         width = x.lanes * x.bits
         if not x.is_float or width not in (256, 512) or width > 8 * self.target.vector_bytes:
@@ -160,18 +160,18 @@ class Arithmetic(Core):
         name = "max" if wins == "gt" else "min"
         kind = f"p{x.type[0].replace('f', 's')}.{width}"
         symbol = f"llvm.x86.avx{'512' if width == 512 else ''}.{name}.{kind}"
-        # The long form has a further operand for the rounding, which is the one in force.
+        # The long form has one more operand, the rounding mode; this value means the current mode.
         types, rounding = (", i32", ", i32 4") if width == 512 else ("", "")
         self.declare(f"declare {x.full_type} @{symbol}({x.full_type}, {x.full_type}{types})")
         call = f"call {x.full_type} @{symbol}({x.typed}, {y.typed}{rounding})"
         return self.like(x, self.emit(call))
 
     def fmax(self, x: Operand, y: Operand) -> Value:
-        """The greater; the other operand when one is NaN."""
+        """The greater; the other operand if one is NaN."""
         return self._extreme_of_numbers("gt", "or", x, y)
 
     def fmin(self, x: Operand, y: Operand) -> Value:
-        """The smaller; the other operand when one is NaN."""
+        """The smaller; the other operand if one is NaN."""
         return self._extreme_of_numbers("lt", "and", x, y)
 
     def _extreme_of_numbers(self, wins: str, boolean: str, x: Operand, y: Operand) -> Value:

@@ -1,4 +1,4 @@
-"""Conversions between element types, the 16-bit floats included."""
+"""Conversions between element types, including 16-bit floats."""
 
 from __future__ import annotations
 
@@ -103,8 +103,8 @@ class Conversion(Arithmetic):
             return self._convert("fpext", self.bitcast(x, "half"), "float")
         wide = self.to_type(self.as_unsigned(x), "i32", signed=False)
         magnitude = wide & 0x7FFF
-        # Moved to the place of a float's fields, the exponent is too small by 127 - 15; a
-        # multiplication repairs it, and makes subnormal numbers normal on the way.
+        # In the fields of a float, the exponent is too small by 127 - 15; a
+        # multiplication corrects it, and normalises subnormal numbers.
         scaled = self.bits(self.bitcast(magnitude << 13, "float") * 2.0**112)
         special = (magnitude << 13) | 0x7F800000
         chosen = self.select(magnitude >= 0x7C00, special, scaled)

@@ -20,7 +20,7 @@ REASSOCIATE = "contract reassoc nsz arcp"
 
 
 class BuilderTarget(Protocol):
-    """What the builder asks of the processor; `Target` answers it."""
+    """The properties of the processor that the builder needs; `Target` has them."""
 
     @property
     def vector_bytes(self) -> int: ...
@@ -39,7 +39,7 @@ class BuilderTarget(Protocol):
 
 
 class Phi:
-    """A value that depends on the block from which control came; complete it with `add`."""
+    """A phi, whose value depends on the preceding block; complete it with `add`."""
 
     __slots__ = ("value", "_lines", "_position", "_incoming")
 
@@ -51,14 +51,14 @@ class Phi:
         lines.append("")
 
     def add(self, value: Value, block: str) -> None:
-        """The value it has when control comes from `block`."""
+        """Adds the value for control flow from `block`."""
         self._incoming.append(f"[ {value.text}, %{block} ]")
         head = f"  {self.value.text} = phi {self.value.full_type}"
         self._lines[self._position] = f"{head} {', '.join(self._incoming)}"
 
 
 class Core:
-    """What all other parts of `Builder` stand on; see there."""
+    """The base of all other parts of `Builder`; see there."""
 
     def __init__(self, target: BuilderTarget) -> None:
         self.target = target
@@ -153,7 +153,7 @@ class Core:
         self._declarations[declaration] = None
 
     def include(self, text: str) -> None:
-        """Functions of others, which the module takes in as they are."""
+        """Includes the text of other functions in the module."""
         self._functions.append(text)
 
     def constant_array(self, numbers: Sequence[Any], type: str, align: int = 64) -> Value:
@@ -211,7 +211,7 @@ class Core:
         return f"{prefix}{self._counter}"
 
     def start_block(self, label: str) -> None:
-        """The instructions that follow belong to a new block."""
+        """Starts a new block, to which the following instructions belong."""
         self.lines.append(f"{label}:")
         self.block = label
 
@@ -229,7 +229,7 @@ class Core:
         return self.phi(x.type, x.lanes, x.signed)
 
     def when(self, condition: Value, body: Callable[[], Any]) -> None:
-        """The body only where a scalar condition holds."""
+        """Runs the body only if a scalar condition holds."""
         inside, after = self.new_label("then"), self.new_label("after")
         self.branch_if(condition, inside, after)
         self.start_block(inside)

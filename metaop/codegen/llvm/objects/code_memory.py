@@ -1,9 +1,9 @@
-"""Executable memory: pages of a few large maps, which machine code takes and gives back.
+"""Executable memory: pages of a few large mappings, which machine code allocates and frees.
 
-Linux bounds the maps of a process, and takes neighbouring pages with equal rights for one map. So
-pages stay executable when they are free. They are writable only while new code is written into
-them, and not executable then, which processors and hardened systems like best. They belong to
-the process alone: what a fork writes or frees is its own.
+Linux limits the mappings of a process, and counts neighbouring pages with equal permissions as one
+mapping, so free pages stay executable. Pages are writable only while new code is written to them,
+and are not executable then, as hardened systems require. They are private to the process: what a
+fork writes or frees is its own.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from metaop.codegen.llvm.system import code_is_forbidden
 from metaop.forking import register_at_fork
 
 PAGE = mmap.PAGESIZE
-# A map of free pages costs no memory until code is written there.
+# A mapping of free pages costs no memory until code is written there.
 _CHUNK_PAGES = 1024
 _WRITABLE = mmap.PROT_READ | mmap.PROT_WRITE
 _EXECUTABLE = mmap.PROT_READ | mmap.PROT_EXEC
 
 
 class _Chunk:
-    """One map; `taken` has a byte for each page, 1 where it is in use."""
+    """One mapping; `taken` has a byte for each page, 1 if it is in use."""
 
     def __init__(self, pages: int) -> None:
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
         self.address = _system().mmap(None, pages * PAGE, _WRITABLE, flags, -1, 0)
         if self.address == ctypes.c_void_p(-1).value:
             raise _refusal(pages * PAGE)
-        # Linux joins maps again only where their first page was written by the same map.
+        # Linux merges mappings again only if their first page was written by the same mapping.
         ctypes.memset(self.address, 0, 1)
         _protect(self.address, pages * PAGE, _EXECUTABLE)
         self.taken = bytearray(pages)
         self.returned: deque[tuple[int, int]] = deque()
 
     def take(self, count: int) -> Pages | None:
-        """So many free pages in a row, if there are any."""
+        """A number of consecutive free pages, if there are any."""
         while self.returned:
             first, freed = self.returned.popleft()
             self.taken[first : first + freed] = bytes(freed)
@@ -54,7 +54,7 @@ class _Chunk:
 
 
 class Pages:
-    """Pages in a row; others may take them when nobody holds this object any more."""
+    """Consecutive pages, which are freed with the last reference to this object."""
 
     __slots__ = ("address", "_chunk", "_first", "_count")
 
@@ -70,7 +70,7 @@ class Pages:
         _protect(self.address, writable_from, _EXECUTABLE)
 
     def __del__(self) -> None:
-        # Garbage is collected at any time, so this takes no lock.
+        # The garbage collector may run at any time, so this takes no lock.
         self._chunk.returned.append((self._first, self._count))
 
 
@@ -79,9 +79,9 @@ _lock = threading.Lock()
 
 
 def take_pages(nbytes: int) -> Pages:
-    """Memory for so many bytes of code and data.
+    """Memory for a number of bytes of code and data.
 
-    Raises `MemoryError` when there is none, `DeviceError` when the system permits no code.
+    Raises `MemoryError` if there is none, `DeviceError` if the system permits no code.
     """
     count = max(1, -(-nbytes // PAGE))
     with _lock:
@@ -109,7 +109,7 @@ def _protect(address: int, nbytes: int, rights: int) -> None:
 
 
 def _refusal(nbytes: int) -> Exception:
-    """The error for memory that Linux has just refused."""
+    """The error for an allocation that Linux has just refused."""
     reason = ctypes.get_errno()
     if reason == errno.ENOMEM:
         return MemoryError(
@@ -121,7 +121,7 @@ def _refusal(nbytes: int) -> Exception:
 
 @functools.cache
 def _system() -> Any:
-    """The C library with the types of what is called here."""
+    """The C library, with the types of the functions that are called here."""
     library = ctypes.CDLL(None, use_errno=True)
     address, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
     library.mmap.restype = address

@@ -1,8 +1,8 @@
-"""Modules that wait to be compiled, by this process and by others that help it.
+"""The queue of modules to compile, by this process and by worker processes.
 
-LLVM compiles one module at a time in a process, whatever the number of threads. So when many wait,
-worker processes take them from one end of the queue while whoever needs a result takes them from
-the other. A worker that cannot be started or dies only leaves more to do here.
+LLVM compiles one module at a time in a process, whatever the number of threads. So if many are
+queued, worker processes take them from one end of the queue, and a thread that needs a result takes
+them from the other. If a worker cannot be started or dies, this process compiles more.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from metaop.codegen.llvm.target import Target
 from metaop.errors import InternalError
 from metaop.forking import register_at_fork
 
-# With fewer modules than these, a worker would start for longer than it helps.
+# For fewer modules than these, starting a worker costs more than it saves.
 _WORTH_A_WORKER = 6
-# An idle worker stays for so many seconds, as between the making of a model and its first step.
+# The seconds for which an idle worker stays, for example between making a model and its first step.
 _IDLE = 10.0
-# A module that a worker has is compiled here as well after so many seconds.
+# The seconds after which this process also compiles a module that a worker has.
 _PATIENCE = 30.0
-# At its end a process waits so long for a worker to finish.
+# The seconds for which a process waits at its end for a worker to finish.
 _LAST_WAIT = 2.0
 
 
 @dataclass(eq=False)
 class Job:
-    """A module, and its object as soon as there is one."""
+    """A module, and its object once it is compiled."""
 
     text: str
     target: Target
@@ -56,14 +56,14 @@ class CompileQueue:
         atexit.register(self.close)
 
     def _start_anew(self) -> None:
-        """Without workers: those of a process that has forked are not the child's."""
+        """Resets the queue to no workers, because a forked child does not share its parent's."""
         self._changed = threading.Condition()
         self._waiting: deque[Job] = deque()
         self._elsewhere: set[Job] = set()  # those that workers have
         self._workers: list[threading.Thread] = []
 
     def submit(self, text: str, target: Target, most_workers: int = 0) -> Job:
-        """A job that a worker does, of which at most so many are started, or else `result`."""
+        """Queues a job for a worker, up to a limit of workers, or else for `result`."""
         job = Job(text, target)
         with self._changed:
             self._waiting.append(job)
@@ -76,9 +76,9 @@ class CompileQueue:
         return job
 
     def result(self, job: Job) -> bytes:
-        """The object of a job; while a worker has it, others that wait are done here.
+        """The object of a job; while a worker has it, this process compiles other queued ones.
 
-        Raises `InternalError` with LLVM's message when the text is not a legal module.
+        Raises `InternalError` with LLVM's message if the text is not a valid module.
         """
         while job.content is None:
             self._do_one(job)
@@ -101,7 +101,7 @@ class CompileQueue:
                 raise
 
     def close(self) -> None:
-        """Lets the workers end; no others are started."""
+        """Ends the workers; no others are started."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -110,7 +110,7 @@ class CompileQueue:
             worker.join(_LAST_WAIT)
 
     def _employ(self) -> None:
-        """Starts a worker and gives it one job after another; runs in a thread of its own."""
+        """Starts a worker and passes it one job after another; runs in its own thread."""
         try:
             with _worker() as process:
                 while job := self._next():
@@ -127,7 +127,7 @@ class CompileQueue:
                 self._workers.remove(threading.current_thread())
 
     def _next(self) -> Job | None:
-        """A job for a worker; None when there has been none for a while."""
+        """The next job for a worker; None if there has been none for a while."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._closed, _IDLE)
             if not self._waiting or self._closed:
@@ -139,7 +139,7 @@ class CompileQueue:
 
 @contextlib.contextmanager
 def _worker() -> Iterator[subprocess.Popen[bytes]]:
-    """A worker process, out of the reach of the terminal's interrupts."""
+    """A worker process, which does not receive the terminal's interrupts."""
     python = os.fsdecode(spawn.get_executable() or sys.executable)
     package = str(Path(settings.__file__).parent)
     with subprocess.Popen(
@@ -154,7 +154,7 @@ def _worker() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def _asked(process: subprocess.Popen[bytes], job: Job) -> bytes | None:
-    """The object that a worker makes; None when it cannot."""
+    """The object that a worker compiles; None if it fails."""
     _send(process, (job.text, job.target))
     assert process.stdout is not None
     answer: bytes | None = pickle.load(process.stdout)

@@ -1,7 +1,7 @@
-"""A process that compiles modules for another one: requests come in, objects go out.
+"""A process that compiles modules for another one: it reads requests and writes objects.
 
-It imports LLVM's part of the package alone, which takes a tenth of a second. It ends when it is
-told to, when nobody holds the other end any more, and when nothing was asked for a while.
+It imports only the part of the package for LLVM, which takes a tenth of a second. It ends on
+request, when the other end of the pipe is closed, or when it has been idle for a while.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from threading import Timer
 
 from metaop.codegen.llvm.objects.object_code import compile_object
 
-# Started as `python -I -S -c BOOT package paths`: the package without what its users import.
+# Started as `python -I -S -c BOOT package paths`: the package without its public imports.
 BOOT = """
 import sys, types
 package = types.ModuleType("metaop")
@@ -24,7 +24,7 @@ sys.path[:] = sys.argv[2:]
 from metaop.codegen.llvm.objects.compile_worker import serve
 serve()
 """
-# Nobody asks an idle worker of a process that has ended, even if another one keeps its pipe open.
+# An idle worker ends even if its process has died and another one keeps the pipe open.
 _LONGEST_WAIT = 60.0
 
 
@@ -32,7 +32,7 @@ def serve() -> None:
     """Answers each pair of a text and a target with an object, or None if that fails."""
     requests = sys.stdin.buffer
     with os.fdopen(os.dup(1), "wb") as answers, contextlib.suppress(EOFError, BrokenPipeError):
-        os.dup2(2, 1)  # what LLVM prints must not get between the answers
+        os.dup2(2, 1)  # LLVM's output must not be mixed into the answers
         while True:
             end = Timer(_LONGEST_WAIT, os._exit, (0,))
             end.daemon = True
@@ -43,7 +43,7 @@ def serve() -> None:
                 return
             try:
                 answer = compile_object(*request)
-            except Exception:  # the other side repeats it and tells the user why
+            except Exception:  # the other side compiles it again and reports the error
                 answer = None
             pickle.dump(answer, answers)
             answers.flush()

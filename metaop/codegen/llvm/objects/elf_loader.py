@@ -1,4 +1,4 @@
-"""ELF objects of x86-64 linked into executable memory that they share."""
+"""Links x86-64 ELF objects into shared executable memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from metaop.errors import InternalError
 # What a place needs, as the ABI of x86-64 numbers it: an address, the distance to it, the distance
 # to it or to a stub that jumps there, the distance to memory that holds it.
 _ADDRESS, _DISTANCE, _CALL, _TABLE = 1, 2, 4, (9, 41, 42)
-# jmp *2(%rip), two bytes to fill, and the address: what a library defines lies too far for a call.
+# jmp *2(%rip), two bytes of padding, and the address: library functions are too far for a call.
 _STUB = struct.Struct("<6s2xQ")
 _JUMP, _ADDRESS_IN_STUB = b"\xff\x25\x02\0\0\0", 8
 
@@ -56,11 +56,11 @@ class _Image:
         return start
 
     def place(self, symbol: Symbol) -> int:
-        """Where in the image a symbol of the object lies."""
+        """The offset of a symbol of the object in the image."""
         return self._starts[symbol.section] + symbol.value
 
     def linked(self, address: int) -> bytearray:
-        """The image for memory at an address."""
+        """The image, relocated to an address."""
         image = bytearray(self.size)
         for section in self._object.sections:
             start = self._starts[section.number]
@@ -92,6 +92,6 @@ class _Image:
 
 
 def _needs_stub(relocation: Relocation) -> bool:
-    """Whether a place needs a stub, or the address in it."""
+    """Whether a relocation needs a stub, or the address in it."""
     kind, symbol = relocation.kind, relocation.symbol
     return kind in _TABLE or (kind == _CALL and not symbol.section)

@@ -21,9 +21,9 @@ from metaop.forking import register_at_fork
 
 @dataclass
 class Statistics:
-    """What the engine did since the process started; times in seconds.
+    """Statistics of the engine since the process started; times in seconds.
 
-    `compile_seconds` were spent here, by waiting for other processes included.
+    `compile_seconds` were spent in this process, including waiting for workers.
     """
 
     compiled: int = 0
@@ -41,9 +41,9 @@ _queue = functools.cache(CompileQueue)
 
 
 class Code:
-    """The machine code of a module: loaded when an address is asked for, and found by its key.
+    """The machine code of a module, identified by its key and loaded at the first use.
 
-    It is unloaded when nobody holds this object or one of its addresses any more.
+    It is unloaded with the last reference to this object or to one of its addresses.
     """
 
     def __init__(self, key: str, symbols: Sequence[str], made: Job | bytes) -> None:
@@ -55,7 +55,7 @@ class Code:
     def address(self, symbol: str) -> Address:
         """The address of a function, which holds this code.
 
-        Raises `InternalError` with LLVM's message when the module was not a legal one.
+        Raises `InternalError` with LLVM's message if the module is not valid.
         """
         with _lock:
             if self._made is not None:
@@ -81,14 +81,14 @@ class Code:
 
 
 def _called(symbol: str) -> Address | None:
-    """The address of a function that kernels call and that is compiled apart from them."""
+    """The address of a function that kernels call and that is compiled separately."""
     text = transposition.text_of(symbol, host_target())
     return None if text is None else _compiled_for_good(text, symbol)
 
 
 @functools.cache
 def _compiled_for_good(text: str, symbol: str) -> Address:
-    """Like `compile_kernel`; the address stays, for kernels do not hold what they call."""
+    """Like `compile_kernel`, but never unloaded, because kernels do not hold what they call."""
     return compile_kernel(text, symbol)
 
 
@@ -104,9 +104,9 @@ def compile_symbols(ir_text: str, symbols: Sequence[str]) -> dict[str, Address]:
 
 
 def start_compiling(ir_text: str, symbols: Sequence[str], helpers: int = 0) -> Code:
-    """The code of a module, known, from disk, or to be compiled.
+    """The code of a module: known, on disk, or queued for compilation.
 
-    Until it is needed at most so many other processes help to compile what was started.
+    Until it is needed, a limited number of worker processes compiles what is queued.
     """
     key = object_key(ir_text, symbols)
     with _lock:
@@ -122,7 +122,7 @@ def start_compiling(ir_text: str, symbols: Sequence[str], helpers: int = 0) -> C
 
 
 def stored_code(key: str, symbols: Sequence[str]) -> Code | None:
-    """The code of a key that this process has or is making, or that another one has compiled."""
+    """The code of a key that this process has or is compiling, or that is on disk."""
     with _lock:
         code = _codes.get(key)
         if code is None and (cache := shared_cache()) and (content := cache.get(key)):
@@ -141,13 +141,13 @@ register_at_fork(after_in_child=_unlock)
 
 
 def code_generator() -> str:
-    """The version of what makes machine code of LLVM IR."""
+    """The version of the compiler from LLVM IR to machine code."""
     version = ".".join(map(str, llvm_binding().llvm_version_info))
     return f"LLVM {version}, {VERSION}"
 
 
 def object_key(ir_text: str, symbols: Sequence[str]) -> str:
-    """The key under which the object of a module is kept on this machine."""
+    """The key of a module's object in the cache of this machine."""
     target = host_target()
     version = ".".join(map(str, llvm_binding().llvm_version_info))
     parts = (

@@ -14,14 +14,14 @@ from metaop.codegen.llvm.system import address_in_libraries, code_is_forbidden, 
 from metaop.codegen.llvm.target import host_target
 from metaop.errors import InternalError
 
-# Homes of what a code generator may call: elementary functions, conversions of float16.
+# The libraries of what generated code may call: elementary functions, conversions of float16.
 _SUPPORT_LIBRARIES = ("libm.so.6", "libgcc_s.so.1")
 
 
 class Address(int):
-    """The address of a function, which stays in memory while `owner` is held, as it is here.
+    """The address of a function, which stays in memory while this object holds `owner`.
 
-    It is an integer for whoever calls it; numbers computed from it hold nothing.
+    It is an integer for callers; integers computed from it hold nothing.
     """
 
     owner: object
@@ -39,10 +39,10 @@ def load_object(
 ) -> dict[str, Address]:
     """The addresses of `symbols` after loading an object into the process.
 
-    It is unloaded when nobody holds one of them any more. `elsewhere` is asked first for what the
-    code calls; then the libraries of the process are. Raises `InternalError` when a symbol is
-    missing, or one that the code calls; `MemoryError` and `DeviceError` when the system gives no
-    memory for code.
+    It is unloaded with the last reference to one of them. Functions that the code calls are looked
+    up by `elsewhere`, then in the libraries of the process. Raises `InternalError` if a symbol or
+    a called function is missing; `MemoryError` and `DeviceError` if the system gives no memory for
+    code.
     """
     found = object_file(content)
     absent = sorted(set(symbols) - found.defined)
@@ -65,9 +65,9 @@ def load_object(
 def _loaded_by_llvm(
     content: bytes, symbols: Sequence[str], far: Mapping[str, int]
 ) -> tuple[Any, dict[str, int]]:
-    """An engine of LLVM that holds an object, and the addresses of `symbols`.
+    """An LLVM engine that holds an object, and the addresses of `symbols`.
 
-    LLVM ends the process where it does not find a symbol, or gets no memory.
+    LLVM aborts the process if a symbol is missing or memory runs out.
     """
     _check_permission()
     binding = llvm_binding()
@@ -85,7 +85,7 @@ def _loaded_by_llvm(
 
 @functools.cache
 def _check_permission() -> None:
-    """Raises `DeviceError` when the system permits no new machine code."""
+    """Raises `DeviceError` if the system permits no new machine code."""
     try:
         llvm_binding().check_jit_execution()
     except OSError as error:

@@ -16,18 +16,18 @@ from metaop.errors import InternalError
 if TYPE_CHECKING:
     import llvmlite.binding as llvm
 
-# Raise it when the passes or the options below change: part of the key of every cached object.
+# A part of the key of every cached object: increment it if the passes or the options below change.
 VERSION = "5"
-# Levels of LLVM's code generator. Around register tiles the higher one takes an eighth longer for
-# nothing; what searches along columns gains a tenth by it.
+# Levels of LLVM's code generator. Around register tiles the higher one compiles an eighth longer
+# without gain; searches along columns run a tenth faster with it.
 _LEVEL, _LEVEL_AS_WRITTEN = 2, 1
-# Rewriting addresses takes a third of the time of code generation. Around register tiles it gains
-# nothing, a row norm takes a tenth longer without it. In long kernels, as of attention, it takes
-# more than half the time and no step was faster by it. For LLVM it is an option of the process.
+# Loop strength reduction takes a third of the time of code generation. Around register tiles it
+# gains nothing; a row norm runs a tenth longer without it. In long kernels, such as attention, it
+# takes more than half of the time, and no step was faster with it. LLVM has one option per process.
 _WITHOUT_REWRITING = "-disable-lsr"
 _LONG = 1500  # lines
-# How code finds addresses, by the model of code and whether it is for AArch64. What LLVM loads is
-# made as Numba makes it: so it is proven on every system.
+# How code finds addresses, by code model and whether it is for AArch64. Code that LLVM loads uses
+# the options of Numba, which are proven on every system.
 _RELOCATIONS = {
     ("small", False): "pic",
     ("small", True): "pic",
@@ -35,8 +35,8 @@ _RELOCATIONS = {
     ("large", True): "default",
 }
 
-# llvmlite does not give all memory of passes back when they are made anew, and they take longer
-# the more often they have run.
+# llvmlite does not free all memory of passes when they are made again, and passes take longer the
+# more often they have run.
 _RUNS_OF_PASSES = 64
 _runs = itertools.count()
 
@@ -54,7 +54,7 @@ def compile_object(ir_text: str, target: Target, optimise: bool = True) -> bytes
 
 
 def linked_object(ir_texts: Sequence[str], target: Target, exported: Collection[str]) -> bytes:
-    """One relocatable object of several modules; only `exported` functions are seen from outside.
+    """One relocatable object of several modules; only `exported` functions are visible outside.
 
     Raises `InternalError` with LLVM's message when a text is not a legal module.
     """
@@ -74,7 +74,7 @@ def _is_long(ir_text: str) -> bool:
 
 @contextlib.contextmanager
 def _loops(as_they_are: bool) -> Iterator[None]:
-    """The code generator with or without rewriting; other users of llvmlite always have it."""
+    """A scope with or without loop strength reduction; other users of llvmlite always have it."""
     binding = llvm_binding()
     binding.set_option("", f"{_WITHOUT_REWRITING}={str(as_they_are).lower()}")
     try:
@@ -84,7 +84,7 @@ def _loops(as_they_are: bool) -> Iterator[None]:
 
 
 def assembly(ir_text: str, target: Target | None = None, optimise: bool = True) -> str:
-    """The assembly that `compile_object` would encode, for reading."""
+    """The assembly that `compile_object` would encode."""
     target = target or host_target()
     as_written = AS_WRITTEN in ir_text
     module = _module(ir_text, target, optimise)
@@ -111,12 +111,12 @@ def llvm_binding() -> Any:
 
 @functools.cache
 def _machine(target: Target, as_written: bool = False) -> llvm.TargetMachine:
-    """A code generator for code that may lie anywhere."""
+    """A code generator for position-independent code."""
     return new_machine(target, _LEVEL_AS_WRITTEN if as_written else _LEVEL)
 
 
 def new_machine(target: Target, level: int = _LEVEL) -> llvm.TargetMachine:
-    """A code generator that nobody else uses."""
+    """A code generator of the caller's own."""
     binding = llvm_binding()
     if target.triple != host_system().triple:
         binding.initialize_all_targets()
@@ -152,10 +152,10 @@ def _run_passes(module: llvm.ModuleRef, target: Target) -> None:
 
 @functools.lru_cache(maxsize=1)
 def _passes(target: Target, generation: int) -> tuple[Any, Any]:
-    """The passes that pay for kernels whose vectors and loops are explicit already.
+    """The passes that pay for kernels, whose vectors and loops are already explicit.
 
-    They take a quarter of the time of code generation; the default pipeline takes as long as
-    code generation and makes the same inner loops of a contraction.
+    They take a quarter of the time of code generation. The default pipeline takes as long as code
+    generation and produces the same inner loops of a contraction.
     """
     binding = llvm_binding()
     passes = binding.create_new_module_pass_manager()

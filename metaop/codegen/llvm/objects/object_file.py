@@ -1,4 +1,4 @@
-"""What objects hold. ELF: sections, symbols and the places that need addresses; Mach-O: names."""
+"""The contents of objects: sections, symbols and relocations of ELF, names of Mach-O."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _RELOCATION = struct.Struct("<QIIq")
 
 
 class Section(NamedTuple):
-    """A part of an object; `number` is what symbols call it, `content` is empty if all is zero."""
+    """A section of an object; symbols refer to its `number`; `content` is empty if all is zero."""
 
     number: int
     is_writable: bool
@@ -48,7 +48,7 @@ class Relocation(NamedTuple):
 
 
 class ObjectFile:
-    """A relocatable ELF object; tables of unwinding are left out, for no code here throws."""
+    """A relocatable ELF object, without unwind tables, because no code here throws."""
 
     def __init__(self, content: bytes) -> None:
         (table,) = struct.unpack_from("<Q", content, 0x28)
@@ -96,7 +96,7 @@ class MachObject(NamedTuple):
 
 
 def object_file(content: bytes) -> ObjectFile | MachObject:
-    """What an object holds; raises `InternalError` for what is no object."""
+    """The contents of an object; raises `InternalError` for data that is not an object."""
     if content[:6] == _ELF and content[16:20] in _RELOCATABLE:
         return ObjectFile(content)
     if content[:4] == _MACH_O and len(content) >= 32:

@@ -1,4 +1,4 @@
-"""The sizes of blocks and tiles into which a contraction is cut."""
+"""The block and tile sizes of a contraction."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from metaop.unified_graph.symbolic import content_of, hint_of, is_symbolic
 
-# Packing an element takes about as long as so many multiplications of numbers.
+# Packing an element takes about as long as this many scalar multiplications.
 PACKING = 20
-# Parts of symbolic extents are blocks if they have so many elements.
+# Parts of symbolic extents with at least this many elements are blocks.
 _SHORTEST_BLOCK = 16
-# Blocks of the depth that are shorter would read and write tiles too often.
+# Shorter blocks of the depth would read and write tiles too often.
 SHORTEST_RUN = 32
 
 
@@ -19,11 +19,11 @@ SHORTEST_RUN = 32
 class Tile:
     """The register tile of the machine's micro-kernel, and the block sizes around it.
 
-    Its instructions multiply `step` neighbours along the depth, and in all `rate` times as many
-    elements as those that multiply numbers. `narrow` is the tile for factors in bfloat16, `int16`
-    and `int8` those for whole numbers of at most so many bits, where there are instructions for
-    them. Launches run slice by slice if a slice of what they exchange
-    takes at most `near_bytes`, which a thread has near by (0: never).
+    Its instructions multiply `step` neighbours along the depth, and `rate` times as many elements
+    as scalar ones. `narrow` is the tile for bfloat16 factors, `int16` and `int8` those for integers
+    of at most that width, if there are instructions for them. Launches run slice by slice if a
+    slice of the values that they exchange has at most `near_bytes`, the near cache of a thread (0:
+    never).
     """
 
     rows: int = 8
@@ -40,16 +40,16 @@ class Tile:
 
     @property
     def is_possible(self) -> bool:
-        """Whether blocks hold a register tile at least."""
+        """Whether each block holds at least one register tile."""
         sizes = (self.rows, self.columns, self.depth, self.block_rows, self.block_columns)
         return min(sizes) > 0 and self.columns <= self.block_columns
 
 
 class Grid(NamedTuple):
-    """The tiles of a result: panels of rows and strips of columns, in each of a batch.
+    """The tiles of a result: panels of rows and strips of columns, for each batch index.
 
-    `workers` tasks run at the same time; every task packs its rows and its columns at the costs
-    `packing_left` and `packing_right` for each element, 0 if it need not.
+    `workers` tasks run concurrently; each packs its rows and its columns at the costs
+    `packing_left` and `packing_right` per element, 0 if they need no packing.
     """
 
     panels: int
@@ -61,10 +61,10 @@ class Grid(NamedTuple):
 
 
 def cheapest_blocks(grid: Grid, tile: tuple[int, int], most: tuple[int, int]) -> tuple[int, int]:
-    """Panels and strips of a task's block, by what packing, idle tiles and workers cost.
+    """The panels and strips per task that cost least in packing, idle tiles and idle workers.
 
-    Panels and strips that a task does not pack itself are covered exactly: there is nothing behind
-    their end. Of symbolic ones some blocks are smaller.
+    Blocks cover panels and strips that a task does not pack exactly, because there is nothing past
+    their end. With symbolic numbers of them, some blocks are smaller.
     """
 
     panels, strips = hint_of(grid.panels), hint_of(grid.strips)
@@ -85,7 +85,7 @@ def cheapest_blocks(grid: Grid, tile: tuple[int, int], most: tuple[int, int]) ->
 def balanced(extent: int, most: int, multiple: int = 1) -> int:
     """The size of equal blocks of at most `most` (in multiples) that cover `extent`.
 
-    Of a symbolic extent there is one block, twice as large at most, or any number of them.
+    A symbolic extent has one block, at most twice as large, or any number of blocks.
     """
     if is_symbolic(extent):
         number = 1 if hint_of(extent) <= most and extent <= 2 * most else -(-extent // most)
@@ -97,9 +97,9 @@ def balanced(extent: int, most: int, multiple: int = 1) -> int:
 
 
 def exact_block(extent: int, most: int) -> int | None:
-    """The size of equal blocks of at most `most` that cover `extent` exactly, None without any.
+    """The size of equal blocks of at most `most` that cover `extent` exactly, or None.
 
-    Multiples of 16 come first: they are packed in whole vectors.
+    It prefers multiples of 16, which are packed in whole vectors.
     """
     if is_symbolic(extent):
         size = exact_block(content_of(extent), most)
@@ -112,9 +112,9 @@ def exact_block(extent: int, most: int) -> int | None:
 
 
 def window_block(offsets: int, inner: int, most: int) -> int:
-    """The size of equal blocks of a depth of so many offsets outside and `inner` channels inside.
+    """The size of equal blocks of a depth with window offsets outside and `inner` channels inside.
 
-    Blocks hold whole offsets, or equal parts of one.
+    A block has whole offsets, or an equal part of one.
     """
     if inner > most:
         return exact_block(inner, most) or balanced(inner, most)
@@ -123,7 +123,7 @@ def window_block(offsets: int, inner: int, most: int) -> int:
 
 
 def _block_sizes(units: int, most: int, exact: bool) -> list[int]:
-    """Sizes of equal blocks that cover some units, at most 16 of the largest ones."""
+    """The largest sizes, at most 16, of equal blocks that cover some units."""
     exact = exact and not is_symbolic(units)
     units = hint_of(units)
     counts = range(-(-units // most), units + 1)

@@ -1,4 +1,4 @@
-"""Checks inside a kernel of values that only its run tells: indices, and what functions refuse."""
+"""Checks inside a kernel of values known only at run time: indices, and what functions refuse."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from metaop.unified_graph.node import Node
 if TYPE_CHECKING:
     from metaop.codegen.lowering.base.values import Values
 
-# The value to check, made of the value of the operand.
+# A function from the value of the operand to the value to check.
 Make = Callable[[ir.Expr], ir.Expr]
 
 
@@ -61,7 +61,7 @@ def refuse(values: Values, operand: Node, refusal: Refusal, at: Indices, guards:
 def _checked(
     values: Values, operand: Node, at: Indices, guards: Guards, bound: int, kind: int, make: Make
 ) -> str:
-    """The name of a checked value, which is made once where its operand is known."""
+    """The name of a checked value, which is bound once, where its operand is known."""
     marks = index_expr.constant(bound), index_expr.constant(kind)
     place = (operand, (*at, *marks), guards)
     for scope in reversed(values.scopes):

@@ -22,17 +22,17 @@ from metaop.unified_graph.symbolic import hint_of
 if TYPE_CHECKING:
     from metaop.codegen.lowering.repetition import Repetition
 
-# Parts of a vector loop hold so many elements or a multiple, which are whole vectors of any type.
+# Chunks of a vector loop have a multiple of this many elements: whole vectors of any type.
 _WHOLE_VECTORS = 64
 
 
 @dataclass(frozen=True)
 class LoweredKernel:
-    """A loop nest with the nodes behind its buffer parameters, in order.
+    """A loop nest with the nodes of its buffer parameters, in order.
 
-    `operations` tell how much it computes of meta-operators, counted as multiplications. That of a
-    `repetition` has no statements: it only tells what is read and written. A rerun makes on other
-    buffers what a launch has made before, so it refuses no value.
+    `operations` is its arithmetic in terms of meta-operators, in multiplications. The nest of a
+    `repetition` has no statements; it only says what is read and written. A rerun repeats an
+    earlier launch on other buffers, so it refuses no value.
     """
 
     nest: ir.LoopNest
@@ -42,7 +42,7 @@ class LoweredKernel:
     is_rerun: bool = False
 
     def in_chunks(self, thresholds: Thresholds) -> LoweredKernel:
-        """The launch with as many tasks in a chunk as are worth a thread, and whole vectors."""
+        """The launch with enough tasks per chunk to be worth a thread, in whole vectors."""
         nest = self.nest
         grain = thresholds.tasks_in_chunk(nest.work)
         last = nest.body[-1] if nest.body else None
@@ -64,18 +64,18 @@ class Lowering:
         self.values = Values(self, uses)
 
     def is_read(self, node: Node) -> bool:
-        """Whether a node is read from a buffer, not computed here."""
+        """Whether a node is read from a buffer rather than computed here."""
         return node not in self.waiting and self.storage.has_buffer(node)
 
     def number_of(self, node: Node) -> int | None:
-        """The number of the buffer from which a node is read; None when it is computed here."""
+        """The number of the buffer from which a node is read; None if it is computed here."""
         if not self.is_read(node):
             return None
         at = box_axes(node.shape)
         return self.parameter(self.storage.places(node, at)[0][0], "read")
 
     def offset_of(self, node: Node, at: Indices) -> IndexExpr:
-        """Where in its buffer the element of a node lies."""
+        """The offset of an element of a node in its buffer."""
         buffer, place = self.storage.places(node, at)[0]
         return index_expr.linear_offset(place, buffer.shape)
 
@@ -95,7 +95,7 @@ class Lowering:
         value: ir.Expr,
         conditions: tuple[ir.Condition, ...] = (),
     ) -> None:
-        """Writes an element of a root wherever it is kept."""
+        """Writes an element of a root to all buffers that have it."""
         read = value if isinstance(value, ir.Load) else None
         if isinstance(value, ir.Name):
             read = self.values.loaded.get(value.name)
@@ -103,7 +103,7 @@ class Lowering:
             target = index_expr.linear_offset(place, buffer.shape)
             offset = self.values.sum(target)
             if read is not None and not read.conditions:
-                # What another kernel wrote there as a value of another shape stays there.
+                # A value of another shape that another kernel wrote there stays.
                 if (read.buffer, read.offset) == (self.buffers.get(buffer), offset):
                     continue
             number = self.parameter(buffer, "write")
@@ -112,7 +112,7 @@ class Lowering:
         self.waiting.discard(node)
 
     def work_of_element(self) -> int:
-        """The operations for an element; those of a cheap one pass while it is moved."""
+        """The operations per element; those of a cheap one are hidden by moving it."""
         applied = (node.op for node in self.computed() if isinstance(node.op, Elementwise))
         operations = sum(function_cost(op.function.name) for op in applied)
         return max(operations, OPERATIONS)
@@ -122,7 +122,7 @@ class Lowering:
         return self.storage.computed(self.kernel.roots)
 
     def part_of_work(self) -> float:
-        """The part of the kernel's work that is done here."""
+        """The fraction of the kernel's work that this nest does."""
         return 1.0
 
     def finish(
@@ -133,13 +133,13 @@ class Lowering:
         each: int = OPERATIONS,
         prepared: Node | None = None,
     ) -> LoweredKernel:
-        """The kernel with these statements, or what is `prepared` for another one.
+        """The kernel with these statements, or with what it has `prepared` for another one.
 
-        A task is as much work as a map for so many elements with `each` operations (none: every
-        task is worth a thread).
+        A task is as much work as a map of some elements with `each` operations per element (none:
+        every task is worth a thread).
         """
         parameters = tuple(ir.Parameter(n.dtype, self.roles[n]) for n in self.buffers)
-        # The work is for speed alone: that of the hints will do.
+        # The work only affects speed, so that of the hints suffices.
         work = hint_of(elements) * each
         nest = ir.LoopNest(f"{name}_{_work(self.kernel)}", parameters, (), body, work=work)
         roots = self.kernel.roots if prepared is None else [prepared]
@@ -148,7 +148,7 @@ class Lowering:
 
 
 def _work(kernel: Kernel) -> str:
-    """What a kernel does, in a few words: the operators of its last roots."""
+    """A short description of a kernel: the operators of its last roots."""
     words = []
     for root in kernel.roots[-3:]:
         op = root.op

@@ -12,20 +12,19 @@ from metaop.unified_graph import index_expr
 from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr, Quotient, Remainder
 from metaop.unified_graph.symbolic import divides, hint_of, is_symbolic, surely_equal
 
-# Joined reduced axes stay below this length: every loop level adds up its own partial results.
+# Joined reduced axes stay below this length, because every loop level accumulates separately.
 _LONGEST_REDUCTION = 1 << 14
-# Windows of at most this many elements are reduced for many neighbouring results at once, if
-# those are enough to fill a vector and lie close to each other.
+# Windows of at most this many elements are reduced for many neighbouring results at once, if these
+# fill a vector and read elements close to each other.
 _LARGEST_WINDOW = 64
 _FEWEST_LANES = 8
-# Fewer lanes than this are not worth bodies that are unrolled.
+# With fewer lanes than this, unrolled bodies do not pay.
 _FEWEST_WRITTEN_OUT = 3
-# Rows of fewer results leave too many lanes of a vector idle.
+# Rows with fewer results leave too many lanes of a vector idle.
 _SHORT_ROW = 12
-# Divisors whose remainders are stored in turn by shuffling registers, and the multiples of which
-# fill vectors.
+# Divisors whose remainders are interleaved by shuffles, and divisors that fill vectors.
 _INTERLEAVED, _FILLING = (2, 4), 16
-# Both loops of a transposition have so many iterations that tiles of them pay.
+# The fewest iterations of both loops of a transposition for which tiles pay.
 _FEWEST_TURNED = 8
 
 
@@ -42,9 +41,9 @@ class Loop:
 class LoopPlan:
     """The loops of a kernel, outermost first, and the box axes in terms of their variables.
 
-    `transposed` names the loop along which elements are neighbours where they are read, unless it
-    is the last one, along which they are neighbours where they are stored. Loops in `unrolled` are
-    none of the `loops`: their iterations stand side by side in the innermost body.
+    `transposed` names the loop along which reads are contiguous, unless it is the last one, along
+    which stores are contiguous. Loops in `unrolled` are not among `loops`; their iterations are
+    unrolled in the innermost body.
     """
 
     loops: tuple[Loop, ...]
@@ -60,7 +59,7 @@ class LoopPlan:
 
 
 def plain_plan(kernel: Kernel) -> LoopPlan:
-    """One loop for every axis of the box longer than 1."""
+    """One loop for every axis of the box with an extent above 1."""
     loops = [
         Loop(f"i{k}", extent, k in kernel.reduced)
         for k, extent in enumerate(kernel.shape)
@@ -78,8 +77,8 @@ def written_out_plan(
 ) -> LoopPlan | None:
     """The joined plan with reduced loops and those of `residues` unrolled, if lanes can run.
 
-    They need a kept loop of whose iterations neighbours read what lies close together. Short rows
-    are joined where the places that are read and the `targets` stay affine, though guards do not.
+    They need a kept loop whose neighbouring iterations read elements that are close together. Short
+    rows are joined if read offsets and `targets` stay affine, even if guards do not.
     """
     found = _written_out(_joined_loops(kernel, exprs, residues), residues)
     if found.loops and hint_of(found.loops[-1].extent) < _SHORT_ROW:
@@ -105,7 +104,7 @@ def joined_plan(
 ) -> LoopPlan:
     """Neighbouring axes joined into one loop wherever every index expression stays affine.
 
-    `exprs` are those of the plain plan; the ones among them at which buffers are read are `places`.
+    `exprs` are those of the plain plan; `places` are those among them at which buffers are read.
     """
     loops, axes = _joined_loops(kernel, list(exprs), frozenset())
     lane = _lane(plain_plan(kernel).loops)
@@ -118,7 +117,7 @@ def joined_plan(
 def _joined_loops(
     kernel: Kernel, exprs: Sequence[IndexExpr], alone: Set[int]
 ) -> tuple[list[Loop], Indices]:
-    """Loops over joined axes, which are all but those in `alone`, and the axes in their terms."""
+    """Loops over joined axes, all except those in `alone`, and the axes in terms of these loops."""
     runs: list[list[int]] = []
     for k, extent in enumerate(kernel.shape):
         if extent == 1:
@@ -141,7 +140,7 @@ def _joined_loops(
 
 
 def lanes_lie_apart(kernel: Kernel, places: Iterable[IndexExpr]) -> bool:
-    """Whether a map reads elements far from each other for neighbours along its last axis."""
+    """Whether neighbours along a map's last axis read elements that are far apart."""
     loops = plain_plan(kernel).loops
     if kernel.reduced or not loops or hint_of(loops[-1].extent) < _FEWEST_TURNED:
         return False
@@ -152,10 +151,10 @@ def lanes_lie_apart(kernel: Kernel, places: Iterable[IndexExpr]) -> bool:
 def transposed(
     kernel: Kernel, plain: LoopPlan, plan: LoopPlan, places: Iterable[IndexExpr]
 ) -> LoopPlan:
-    """The plan with the loop along which neighbours are read as its transposed one.
+    """The plan with the loop along which reads are contiguous as its transposed one.
 
-    Without such a loop before the last, it is the plan `plain`. `places` are index expressions of
-    the axes of the box at which buffers are read.
+    Without such a loop before the last, it is the plan `plain`. `places` are the index expressions,
+    in the axes of the box, at which buffers are read.
     """
     last = Axis(plain_plan(kernel).loops[-1].name, plain_plan(kernel).loops[-1].extent)
     apart = [place for place in places if abs(place.coefficient(last)) > LONGEST_STRIDE]
@@ -168,11 +167,11 @@ def transposed(
 
 
 def divided(plan: LoopPlan, exprs: Iterable[IndexExpr]) -> LoopPlan:
-    """The plan of a map with its last loop cut in two where index expressions divide by a number.
+    """The plan of a map with its last loop cut in two if index expressions divide by a number.
 
-    Quotient and remainder become loops of their own. Of a small divisor, the remainders are
-    computed side by side, and lanes run along the quotient; of one that fills vectors, lanes run
-    along the remainder. `exprs` are those of the plan itself.
+    Quotient and remainder become separate loops. With a small divisor, the remainders are unrolled
+    and lanes run along the quotient. With one that fills vectors, lanes run along the remainder.
+    `exprs` are those of the plan itself.
     """
     last = plan.loops[-1]
     divisors = _divisors(index_expr.axis(last.name, last.extent), exprs)
@@ -224,15 +223,15 @@ def _lane(loops: Sequence[Loop]) -> Loop | None:
 
 
 def _lane_last(loops: Sequence[Loop], lane: Loop | None) -> tuple[Loop, ...]:
-    """The loops with the one of the lanes behind all others."""
+    """The loops with that of the lanes last."""
     ends = [loop for loop in loops if lane is not None and loop.name == lane.name]
     return (*(loop for loop in loops if loop not in ends), *ends)
 
 
 def _is_distant(lane: Loop, window: int, places: Iterable[IndexExpr]) -> bool:
-    """Whether neighbouring results of a kernel read elements too far from each other.
+    """Whether neighbouring results of a kernel read elements that are too far apart.
 
-    Reading with a stride pays when the windows are large beside it.
+    Strided reads pay if the windows are large compared to the stride.
     """
     axis = Axis(lane.name, lane.extent)
     longest = max(1, min(LONGEST_STRIDE, (window - 1) // 2))
@@ -268,7 +267,7 @@ def _nested(expr: IndexExpr, outer: Axis, inner: Axis) -> bool:
 
 
 def split_index(loops: Sequence[Loop], name: str) -> tuple[IndexExpr, dict[str, IndexExpr]]:
-    """One loop variable over several loops: the variable, and every loop's index in it."""
+    """One loop variable for several loops: the variable, and each loop's index in terms of it."""
     total = math.prod([loop.extent for loop in loops])
     variable = index_expr.axis(name, total)
     parts = index_expr.unravel(variable, [loop.extent for loop in loops])

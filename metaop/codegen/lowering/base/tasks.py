@@ -1,8 +1,8 @@
-"""The blocks that a task owns, told from its number.
+"""The blocks that a task owns, derived from its number.
 
-The number of the first tile of a block is bound to a name. What is computed from it then has the
-same form whatever the number and the size of the blocks are, a single one included, so that a
-changed batch size finds its kernel; and it is known that a block starts with a whole tile.
+The number of the first tile of a block is bound to a name. Expressions of it then have the same
+form for any number and size of blocks, including a single one, so that a changed batch size finds
+its kernel. It also shows that a block starts with a whole tile.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _THIS = ir.Sum(((ir.LoopIndex(TASK), 1),), 0)
 
 
 class Blocks(NamedTuple):
-    """So many blocks of so many tiles each along a direction of the result.
+    """A number of blocks of equally many tiles along a direction of the result.
 
-    With a `total`, they hold that many tiles together: some blocks are a tile smaller than `tiles`.
+    With a `total`, they have that many tiles together, and some blocks have one fewer than `tiles`.
     """
 
     name: str
@@ -63,7 +63,7 @@ def task_loop(values: Values, directions: Sequence[Blocks]) -> Iterator[list[Ind
 
 
 def count_name(direction: str) -> str:
-    """The name for the number of tiles of a task's block where blocks differ."""
+    """The name of the number of tiles of a task's block, if blocks differ."""
     return f"{direction}_count"
 
 

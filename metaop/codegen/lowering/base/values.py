@@ -1,7 +1,7 @@
 """Values inside a kernel: nodes at index expressions become loop-nest expressions.
 
-Statements go to the outermost loop body in which all their axes are known, so what does not
-change in a loop is computed before it.
+Statements go to the outermost loop body in which all their axes are known, so loop invariants are
+computed before their loop.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from metaop.unified_graph.index_expr import (
 from metaop.unified_graph.node import Constant, Index, Node
 from metaop.unified_graph.symbolic import is_symbolic, maximum, surely_less
 
-# Expressions are bound to a name when they get deeper than this.
+# Deeper expressions are bound to a name.
 _DEEPEST = 12
-# Lanes so far apart are read in whole vectors.
+# Lanes at most this far apart are read in whole vectors.
 _STRIDES = range(2, ir.LONGEST_STRIDE + 1)
 
 
 class Buffers(Protocol):
-    """What `Values` asks about buffers."""
+    """The questions that `Values` has about buffers."""
 
     def is_read(self, node: Node) -> bool:
         """Whether the node is read from a buffer; it is inlined otherwise."""
 
     def number_of(self, node: Node) -> int | None:
-        """The number of the buffer of a node; None when the node is inlined."""
+        """The number of the buffer of a node; None if the node is inlined."""
 
     def offset_of(self, node: Node, at: Indices) -> IndexExpr:
-        """Where in that buffer an element of the node lies."""
+        """The offset of an element of the node in that buffer."""
 
 
 @dataclass
@@ -75,16 +75,16 @@ class Values(NestBuilder):
         self.reduced: dict[Node, ir.Name] = {}
         self._depth_of_reduced: dict[Node, int] = {}
         self._floors: dict[Node, int] = {}
-        # Dear values that later passes over the row read again, by the scratch that holds them.
+        # Expensive values that later passes over the row read from scratch memory.
         self.carried: dict[Node, Carried] = {}
         # The body in which a checked index was bound.
         self.depth_of_name: dict[str, int] = {}
-        # Bodies outside these loops are computed once for many iterations: they bind values.
+        # Bodies outside these loops run once for many iterations, so they bind values.
         self.inner_loops: frozenset[str] = frozenset()
         self.offsets: list[IndexExpr] = []
         # The buffers that are read, and those of the offsets at which they are.
         self.reads: list[tuple[int, IndexExpr]] = []
-        # What names stand for that were read from a buffer.
+        # The loads to which names are bound.
         self.loaded: dict[str, ir.Load] = {}
         # The offsets at which results are written.
         self.targets: list[IndexExpr] = []
@@ -106,7 +106,7 @@ class Values(NestBuilder):
         return index_expr.symbol(name, 0, high)
 
     def bind_reduced(self, node: Node, name: str) -> ir.Name:
-        """The result of a reduction, which `name` stands for in the innermost body from now on."""
+        """Binds the result of a reduction to `name` in the innermost body, from now on."""
         self.reduced[node] = ir.Name(name, node.dtype)
         self._depth_of_reduced[node] = len(self.scopes) - 1
         self._floors.clear()
@@ -136,7 +136,7 @@ class Values(NestBuilder):
         return ir.Sum(tuple(terms), constant)
 
     def _factor(self, atom: Atom) -> tuple[ir.Factor, int]:
-        """An atom as a factor, and by how much that is too great."""
+        """An atom as a factor, and by how much that factor is too large."""
         if isinstance(atom, Axis):
             return ir.LoopIndex(str(atom.name)), 0
         if isinstance(atom, Symbol):
@@ -177,7 +177,7 @@ class Values(NestBuilder):
         return max(depth, self._floor(node))
 
     def _floor(self, node: Node) -> int:
-        """The innermost open body in which a reduction is bound that the node is computed from."""
+        """The innermost open body that binds a reduction on which the node depends."""
         if node in self.reduced:
             return self._depth_of_reduced[node]
         if not self.reduced or self.buffers.is_read(node):
@@ -190,7 +190,7 @@ class Values(NestBuilder):
     # --- values -----------------------------------------------------------------------------
 
     def value(self, node: Node, at: Indices, guards: Guards = ()) -> ir.Expr:
-        """The value of `node` at indices `at`; only needed, and only safe, where `guards` hold."""
+        """The value of `node` at indices `at`; only needed and only safe where `guards` hold."""
         if node in self.reduced:
             return self.reduced[node]
         place = (node, at, guards)
@@ -284,7 +284,7 @@ class Values(NestBuilder):
             ),
         )
         if not source.size:
-            # Whatever was looked up is refused: there is nothing to read.
+            # Every index is out of range, so there is nothing to read.
             return ir.Number(op.fill, node.dtype)
         if not own:
             return self.value(source, targets, guards)
@@ -315,9 +315,9 @@ class Values(NestBuilder):
         steps: int = 1,
         nearest: bool = False,
     ) -> None:
-        """Asks for what some reads, and elements so far ahead, will be some steps of a loop later.
+        """Prefetches what some reads will need some steps of a loop, or some elements, later.
 
-        Without it, nothing would be read from memory while much is computed.
+        Otherwise memory would be idle during long computations.
         """
 
         def move(atom: Atom) -> IndexExpr | None:
@@ -336,9 +336,9 @@ class Values(NestBuilder):
                 self.emit(ir.Prefetch(number, self.sum(following + ahead), nearest))
 
     def element(self, node: Node, at: Indices) -> ir.Load | None:
-        """The load that `node` is at indices `at`; None if it is computed, or read under guards.
+        """The load that gives `node` at indices `at`; None if it is computed, or read under guards.
 
-        It may have a narrower type than the node, which holds the same numbers.
+        It may have a narrower dtype than the node, with the same values.
         """
         number = self.buffers.number_of(node)
         if number is not None:
@@ -361,14 +361,14 @@ def _at(expr: IndexExpr, at: Indices) -> IndexExpr:
 
 
 def _has_strides(place: IndexExpr) -> bool:
-    """Whether neighbours may be apart by what is read in whole vectors."""
+    """Whether neighbours may have a stride that whole vectors read."""
     return any(type(c) is int and c in _STRIDES for _, c in place.terms)
 
 
 def _around(node: Node, at: Indices) -> tuple[int, int]:
-    """How many elements lie in front of all those that are read at `at`, and behind them.
+    """How many elements of the node precede and follow all those that are read at `at`.
 
-    What lies outside of the node is not read. As many as separate neighbouring lanes are enough.
+    Nothing outside the node is read. As many as separate neighbouring lanes suffice.
     """
     first = [index_expr.constant(maximum([index.low, 0])) for index in at]
     last = [index_expr.constant(-maximum([-x.high, 1 - n])) for x, n in zip(at, node.shape)]
@@ -378,7 +378,7 @@ def _around(node: Node, at: Indices) -> tuple[int, int]:
 
 
 def _surely(count: int) -> int:
-    """How many of the elements that could matter are surely there."""
+    """How many of the elements that could matter provably exist."""
     if not is_symbolic(count):
         return min(count, ir.LONGEST_STRIDE - 1)
     return next((n for n in range(ir.LONGEST_STRIDE - 1, 0, -1) if surely_less(n - 1, count)), 0)

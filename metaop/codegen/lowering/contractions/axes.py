@@ -1,7 +1,7 @@
 """The factors and the results of a contraction, by positions of its rows, columns and depth.
 
-Every schedule of contractions asks here for the value of a factor at a place, and hands over what
-is to be stored at a place of the result; the index maps are evaluated here and nowhere else.
+Every schedule of contractions gets the value of a factor at a position here, and passes the values
+to store at a position of the result. Index maps are evaluated only here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from metaop.unified_graph.index_expr import Axis, IndexExpr
 from metaop.unified_graph.node import Node
 from metaop.unified_graph.symbolic import hint_of
 
-# Axes, their extents, a position among them, and its bound: a block may reach beyond the end.
+# Axes, their extents, a position among them, and its bound, which a block may exceed.
 Outer = tuple[tuple[int, ...], list[int], IndexExpr, int]
 
 
@@ -55,13 +55,13 @@ class ContractionAxes(Lowering):
         self.root = kernel.roots[0]
         is_itself = self.root.dtype in (dtypes.float64, dtypes.int32)
         self.scalar = self.root.dtype if is_itself else dtypes.float32
-        # The type of factors that can be read where they are.
+        # The dtype of factors that can be read in place.
         self.in_place = self.scalar
         shape = kernel.shape
         self.batch, self.rows, self.columns = ([shape[k] for k in axes] for axes in kept)
         self.depth = self._depth_extents()
         self.place: dict[int, IndexExpr] = {}
-        # The outer axes of the depth that are offsets of a window, and what lies inside of them.
+        # The outer axes of the depth that are offsets of a window, and the axes inside them.
         self.offset_axes, self.inner = 0, math.prod(self.depth)
 
     def _depth_extents(self) -> list[int]:
@@ -69,7 +69,7 @@ class ContractionAxes(Lowering):
         return [ranges.get(k, (0, self.kernel.shape[k]))[1] for k in self.contraction.depth]
 
     def part_of_work(self) -> float:
-        """The part of the kernel's work that the case is."""
+        """The fraction of the kernel's work in this case."""
         shape, case = self.kernel.shape, self.case
         found = 1 / math.prod(hint_of(shape[axis]) for axis in case.fixed)
         for axis, (_, extent) in case.ranges.items():
@@ -112,7 +112,7 @@ class ContractionAxes(Lowering):
         return (*offsets, *index_expr.unravel(step % self.inner, self.depth[outside:]))
 
     def padded(self, factor: Node, place: dict[int, IndexExpr], guards: list[Guard]) -> ir.Expr:
-        """`factor` at a place where guards hold, else zero."""
+        """`factor` at a position if guards hold, else zero."""
         values = self.values
         value = values.value(factor, self.box(place), tuple(guards))
         is_guarded = isinstance(value, ir.Load) and bool(value.conditions)
@@ -124,7 +124,7 @@ class ContractionAxes(Lowering):
         return ir.Choose(values.conditions(guards), value, zero, self.scalar)
 
     def box(self, place: dict[int, IndexExpr]) -> Indices:
-        """The indices of all axes of the kernel at a place."""
+        """The indices of all axes of the kernel at a position."""
         ranges, fixed = self.case.ranges, self.case.fixed
         return tuple(
             place.get(k, index_expr.constant(fixed.get(k, 0))) + ranges.get(k, (0, 0))[0]
@@ -134,8 +134,10 @@ class ContractionAxes(Lowering):
     def behind_views(
         self, factor: Node, place: dict[int, IndexExpr]
     ) -> tuple[Node, Indices, tuple[Guard, ...]]:
-        """The node that a factor views, its indices at a place, and the guards without which the
-        factor is zero there."""
+        """The node that a factor views, its indices at a position, and its guards there.
+
+        If a guard does not hold, the factor is zero.
+        """
         at: Indices = self.box(place)
         guards: tuple[Guard, ...] = ()
         while isinstance(factor.op, Reindex) and not self.storage.has_buffer(factor):
@@ -148,11 +150,11 @@ class ContractionAxes(Lowering):
         return factor, at, guards
 
     def is_outside(self, factor: Node, place: dict[int, IndexExpr]) -> bool:
-        """Whether guards make a factor zero at a place, whatever its buffer holds."""
+        """Whether guards make a factor zero at a position, whatever its buffer contains."""
         return any(guard.never for guard in self.behind_views(factor, place)[2])
 
     def right_is_shared(self) -> bool:
-        """Whether several kernels read the right factor in the same way, and it repeats nothing."""
+        """Whether several kernels read the right factor in the same way, without repetition."""
         contraction = self.kernel.contraction
         assert contraction is not None
         source = contraction.right
@@ -162,30 +164,30 @@ class ContractionAxes(Lowering):
         return self.values.uses.get(right_as_read(contraction), 0) > 1 and elements <= source.size
 
     def rows_are_neighbours(self) -> bool:
-        """Whether the rows of the left factor lie side by side in memory."""
+        """Whether the rows of the left factor are neighbours in memory."""
         strides = self.left_strides(0)
         return strides is not None and strides["r"] == 1
 
     def left_is_gathered(self) -> bool:
-        """Whether neighbours along the rows and along the depth lie apart in memory."""
+        """Whether the left factor is strided along both the rows and the depth."""
         strides = self.left_strides(0)
         return strides is not None and 1 not in strides.values()
 
     def left_strides(self, first: int) -> dict[str, int] | None:
-        """The steps in memory along the rows, and along the inner depth axes from `first` on.
+        """The strides along the rows, and along the inner depth axes from `first` on.
 
-        A step of 0 stands for one that is not constant. None if the left factor is not a buffer.
+        0 represents a stride that is not constant. None if the left factor is not a buffer.
         """
         found = self._strides(self.contraction.left, "r", first)
         return None if found is None or found[0] is not self.in_place else found[1]
 
     def right_strides(self) -> dict[str, int] | None:
-        """The same of the right factor, along the columns "c"; its type may be a narrower one."""
+        """The strides of the right factor, along the columns "c"; its dtype may be narrower."""
         found = self._strides(self.contraction.right, "c", 0)
         return None if found is None else found[1]
 
     def _strides(self, factor: Node, outer: str, first: int) -> tuple[DType, dict[str, int]] | None:
-        """The type in memory of a factor, and its steps."""
+        """The dtype in memory of a factor, and its strides."""
         probe = Values(Lowering(self.kernel, self.storage, {}), self.values.uses)
         contraction = self.contraction
         extents = {
@@ -215,7 +217,7 @@ class ContractionAxes(Lowering):
         return element.dtype, {axis: 0 if axis in nested else n for axis, n in strides.items()}
 
     def lower_empty(self) -> LoweredKernel:
-        """A sum over nothing: what is fused behind gets zeros."""
+        """An empty sum: the epilogue gets zeros."""
         values = self.values
         rows, columns = math.prod(self.rows), math.prod(self.columns)
         tasks = math.prod(self.batch) * rows
@@ -231,7 +233,7 @@ class ContractionAxes(Lowering):
     def results(
         self, row: tuple[IndexExpr, int], column: tuple[IndexExpr, int], tile: ir.Expr
     ) -> None:
-        """Stores what becomes of one element of the tile; row and column come with their bounds."""
+        """Stores one element of the tile through the epilogue; row and column have bounds."""
         place = dict(self.place)
         place.update(zip(self.contraction.rows, unravel_within(row[0], self.rows)))
         place.update(zip(self.contraction.columns, unravel_within(column[0], self.columns)))
@@ -239,15 +241,15 @@ class ContractionAxes(Lowering):
         self.store(place, guards, tile)
 
     def store(self, place: dict[int, IndexExpr], guards: tuple[Guard, ...], total: ir.Expr) -> None:
-        """Stores what becomes of a sum at a place of the box, where the guards hold."""
+        """Stores a sum at a position of the box through the epilogue, where the guards hold."""
         self.store_all([(place, total)], guards)
 
     def store_all(
         self, sums: Sequence[tuple[dict[int, IndexExpr], ir.Expr]], guards: tuple[Guard, ...] = ()
     ) -> None:
-        """Stores what becomes of sums at places of the box, where the guards hold.
+        """Stores sums at positions of the box through the epilogue, where the guards hold.
 
-        All is read before anything is written, so that a result may lie where an operand was.
+        It reads everything before it writes, so that a result may alias an operand.
         """
         conditions = self.values.conditions(guards)
         results = [x for place, total in sums for x in self._results_at(place, guards, total)]
@@ -258,9 +260,9 @@ class ContractionAxes(Lowering):
     def _results_at(
         self, place: dict[int, IndexExpr], guards: tuple[Guard, ...], total: ir.Expr
     ) -> list[tuple[Node, Indices, ir.Expr]]:
-        """The values of all roots at a place, with their indices there."""
+        """The values of all roots at a position, with their indices there."""
         values = self.values
-        # What was stored at other places is not read here.
+        # Values stored at other positions are not read here.
         self.waiting.update(self.kernel.roots)
         if self.root.dtype is not self.scalar:
             total = ir.Apply("cast", (total,), self.root.dtype, self.scalar)
@@ -290,7 +292,7 @@ def _looks_up(*_: object) -> IndexExpr:
 
 
 def narrowest(factor: Node) -> DType:
-    """The type that holds all elements of a factor."""
+    """The narrowest dtype that represents all elements of a factor."""
     while isinstance(factor.op, Reindex) and not factor.op.fill:
         factor = factor.inputs[0]
     source = widened(factor)

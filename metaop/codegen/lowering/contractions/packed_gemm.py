@@ -2,13 +2,13 @@
 
 A task owns a block of the result. For each block of the depth it packs a panel of the right factor
 as strips [strip][k][columns] and of the left factor as [panel][k][rows]; the micro-kernel adds
-their product to a tile in scratch memory. When the depth is done, the tile goes through whatever
-was fused behind the contraction and is stored. Packing evaluates the index maps, so padding,
-strides, gathers and elementwise producers cost no extra pass.
+their product to a tile in scratch memory. After the last block, the epilogue processes the tile and
+stores it. Packing evaluates the index maps, so padding, strides, gathers and elementwise producers
+cost no extra pass.
 
-Of factors in bfloat16, or of whole numbers of 16 or 8 bits, processors multiply neighbours along
-the depth in one step, if they know how to; the panels then hold pairs or fours, and for matrix
-registers the left ones [panel][row][k].
+If factors are bfloat16, or integers of 16 or 8 bits, some processors multiply neighbours along the
+depth in one step. The panels then hold pairs or fours, and for matrix registers the left ones are
+[panel][row][k].
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from metaop.unified_graph.index_expr import IndexExpr
 from metaop.unified_graph.node import Node
 from metaop.unified_graph.symbolic import divides, hint_of, surely_equal
 
-# Rows of so many panels, of eight rows as a rule, share a line of memory or two.
+# The number of panels, usually of eight rows, whose rows share one or two cache lines.
 _PANELS_OF_A_LINE = 4
 
 
@@ -82,7 +82,7 @@ class PackedGemm(Tiling):
             math.prod(extents) for extents in (self.rows, self.columns, self.depth)
         )
         column_blocks = -(-columns // self.block_columns)
-        # All columns of some rows come one after another: so tasks can be cut into slices of rows.
+        # All columns of a row block are consecutive, so tasks can be cut into slices of rows.
         directions = (
             Blocks("strip", column_blocks, self.block_columns // self.tile_columns),
             Blocks("panel", self.row_blocks, self.block_rows // self.tile_rows, self.uneven),
@@ -108,7 +108,7 @@ class PackedGemm(Tiling):
         return self.finish("contraction", values.body)
 
     def _start_block(self, strip: IndexExpr, panel: IndexExpr, batch: IndexExpr) -> None:
-        """Where the block of a task lies: its first strip, its first panel, and its batch."""
+        """The block of a task: its first strip, its first panel, and its batch index."""
         self.first_strip, self.first_panel = strip, panel
         self.row_start, self.column_start = panel * self.tile_rows, strip * self.tile_columns
         self.panels: Extent = self.block_rows // self.tile_rows
@@ -117,10 +117,10 @@ class PackedGemm(Tiling):
         self.place = dict(zip(self.contraction.batch, index_expr.unravel(batch, self.batch)))
 
     def _choose_target(self, depth_blocks: int) -> None:
-        """What scratch memory has of the result: a whole block, or a tile.
+        """Chooses what part of the result is in scratch memory: a whole block, or a tile.
 
-        With one block of the depth, a tile is finished while it is in the nearest cache. Where
-        sizes make several, they may make one as well.
+        With one block of the depth, a tile is finished while it is in the nearest cache. Symbolic
+        sizes that give several blocks may also give one.
         """
         self.is_finished = hint_of(depth_blocks) == 1 and depth_blocks == 1
         self.target_rows, self.target_columns = (
@@ -130,7 +130,7 @@ class PackedGemm(Tiling):
         )
 
     def _allocate(self) -> None:
-        """Scratch buffers get their numbers last, behind all parameters."""
+        """Numbers the scratch buffers, after all parameters."""
         self.right, self.left, self.target = -1, -2, -3
         right_steps, left_steps = self._packed_steps()
         sizes = (
@@ -144,7 +144,7 @@ class PackedGemm(Tiling):
                 self.values.emit(ir.Alloc(number, elements, dtype))
 
     def _packed_steps(self) -> tuple[int, int]:
-        """How many packed elements a column of the right factor and a row of the left have."""
+        """The packed elements per column of the right factor and per row of the left."""
         pairs = self.block_depth // self.together
         return pairs, self.block_depth if self.packs_rows else pairs
 
@@ -181,7 +181,7 @@ class PackedGemm(Tiling):
             self.pack(left, self.left, outer, (start, depth), offset, self.tile_rows)
 
     def _pack_rows(self, start: IndexExpr, depth: int, rows: int) -> None:
-        """The rows of the left factor one after another: lanes run along the depth."""
+        """Packs the left factor row by row: lanes run along the depth."""
         values = self.values
         with (
             values.loop("q", self.panels, counted=True) as panel,
@@ -195,7 +195,7 @@ class PackedGemm(Tiling):
             values.emit(ir.Store(self.left, values.sum(row * self.block_depth + step), value))
 
     def _pack_across(self, start: IndexExpr, depth: int, rows: int) -> None:
-        """Several panels together, of which the rows of a step share a line of memory."""
+        """Packs several panels together whose rows of a step share a cache line."""
         values = self.values
         steps, panels = self._packed_steps()[1], self.block_rows // self.tile_rows
         group = math.gcd(panels, _PANELS_OF_A_LINE)
@@ -215,7 +215,7 @@ class PackedGemm(Tiling):
     def _packed_value(
         self, factor: Node, outer: Outer, bounds: tuple[IndexExpr, int], step: IndexExpr
     ) -> ir.Expr:
-        """The packed element of a step: a number, or neighbours along the depth."""
+        """The packed element of a step: one element, or neighbours along the depth."""
         start, depth = bounds
         places = (start + step * self.together + k for k in range(self.together))
         numbers = [self.factor(factor, outer, (place, depth)) for place in places]
@@ -252,7 +252,7 @@ class PackedGemm(Tiling):
             values.emit(ir.Store(number, values.sum(offset + step * stride), value))
 
     def _follow(self, directions: Sequence[Blocks], block: IndexExpr, depth_blocks: int) -> None:
-        """What becomes of the indices of a block in the one that is packed after it."""
+        """The indices of the block that is packed after a block."""
         following = ir.Sum(((ir.LoopIndex(DEPTH_BLOCK), 1),), 1)
         this = (ir.LoopIndex(TASK), 1)
         task = ir.Sum((this,), 1)
@@ -266,7 +266,7 @@ class PackedGemm(Tiling):
     # --- inner product and epilogue -----------------------------------------------------------
 
     def _multiply(self, block: IndexExpr, start: IndexExpr, bounds: tuple[int, int]) -> None:
-        """The tiles of all panels; without further blocks of the depth, each is stored at once."""
+        """Multiplies the tiles of all panels; after the last block of the depth, stores each."""
         values = self.values
         rows_are_packed = self.packs_rows and self.left_stride is None
         with values.loop("q", self.panels, counted=True) as panel:
@@ -302,7 +302,7 @@ class PackedGemm(Tiling):
     def _start_of(self, panel: IndexExpr) -> IndexExpr:
         """The first row of a panel of the block, in the innermost body.
 
-        Where blocks differ in size, it is bound to a name: so it is known to lie inside.
+        If blocks differ in size, it is bound to a name, which shows that it is in range.
         """
         if self.uneven is None:
             return self.row_start + panel * self.tile_rows
@@ -311,7 +311,7 @@ class PackedGemm(Tiling):
         return values.bind_index(values.fresh("at"), place, self.uneven - 1) * self.tile_rows
 
     def _ahead(self, left: Read, panel: IndexExpr, strip: IndexExpr) -> tuple[ir.Ahead, ...]:
-        """What the tile of a panel and a strip asks for, whose rows begin at `left`."""
+        """The prefetches of the tile of a panel and a strip, whose rows begin at `left`."""
         found: list[ir.Ahead] = []
         panels = self.block_rows // self.tile_rows
         if self.step > 1:
@@ -325,7 +325,7 @@ class PackedGemm(Tiling):
         return tuple(found)
 
     def _left_panel(self, panel: IndexExpr, row: IndexExpr, start: IndexExpr) -> Read:
-        """Where the rows of a panel begin: in scratch memory, or in the left factor itself."""
+        """The start of a panel's rows: in scratch memory, or in the left factor itself."""
         values = self.values
         if self.left_stride is None:
             return self.left, panel * (self._packed_steps()[1] * self.tile_rows)
@@ -342,7 +342,7 @@ class PackedGemm(Tiling):
         return values.reads[-1]
 
     def _right_strip(self, strip: IndexExpr, start: IndexExpr) -> tuple[int, ir.Sum]:
-        """Where the columns of a strip begin: in scratch memory, or in the packed right factor."""
+        """The start of a strip's columns: in scratch memory, or in the packed right factor."""
         values = self.values
         if self.packed is None:
             return self.right, values.sum(strip * (self._packed_steps()[0] * self.tile_columns))
@@ -356,10 +356,10 @@ class PackedGemm(Tiling):
     def _epilogue(
         self, bounds: tuple[int, int], start: tuple[IndexExpr, IndexExpr] | None = None
     ) -> None:
-        """Stores a block, or a tile from `start` on, through the roots that were fused behind.
+        """Stores a block, or a tile from `start` on, through the fused roots.
 
-        The rows of a panel lie inside of the columns: where columns of the result lie is found out
-        once for all of them.
+        The loop over the rows of a panel is inside that over columns, so that addresses of columns
+        are computed once for all rows.
         """
         values = self.values
         with values.loop("m", self.panels if start is None else 1) as group:
@@ -377,7 +377,7 @@ class PackedGemm(Tiling):
 
 
 def _side_by_side(numbers: list[ir.Expr]) -> ir.Expr:
-    """Whole numbers in equal parts of 32 bits, the first in the lowest."""
+    """Integers packed into equal parts of 32 bits, the first in the lowest."""
     kind, bits = dtypes.int32, 32 // len(numbers)
     total = numbers[-1]
     for number in reversed(numbers[:-1]):
@@ -389,7 +389,7 @@ def _side_by_side(numbers: list[ir.Expr]) -> ir.Expr:
 
 
 def _filled(kernel: Kernel, storage: Storage) -> list[LoweredKernel]:
-    """A launch that writes zeros wherever the result lies, if nothing is fused behind it."""
+    """A launch that fills the result with zeros, if it has no epilogue."""
     root = kernel.roots[0]
     places = storage.places(root, box_axes(root.shape))
     if len(kernel.roots) > 1 or len(places) > 1 or places[0][0].size != root.size:

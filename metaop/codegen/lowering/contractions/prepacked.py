@@ -1,9 +1,9 @@
-"""Factors that a launch of their own brings into the order in which contractions read them.
+"""Factors that a separate launch reorders before contractions read them.
 
-The panels of a contraction read the same rows of the left factor once for each block of columns.
-Where neighbours along the depth do not lie side by side, as in the gradient of a convolution by its
-input, they are gathered once and for all before. A right factor that several contractions read in
-the same way, as the steps of a recurrent network do with their weight, is packed once for all.
+The panels of a contraction read the same rows of the left factor once per block of columns. If
+these are not contiguous along the depth, as in the gradient of a convolution with respect to its
+input, a launch gathers them once before. A right factor that several contractions read in the same
+way, such as the weight of a recurrent network, is packed once for all of them.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Prepacked(MetaOp):
-    """A factor as a schedule wants it in memory; such nodes exist between launches only.
+    """A factor in the order that a schedule needs; such nodes exist only between launches.
 
-    `order` tells apart what is prepared from the same factor in different ways.
+    `order` distinguishes different preparations of the same factor.
     """
 
     order: tuple[object, ...]
@@ -36,9 +36,9 @@ class Prepacked(MetaOp):
 
 
 def relaid(contract: Tiling, shape: Shape) -> Node:
-    """The left factor as (batch, rows, depth), with zeros behind the ends of rows and depth.
+    """The left factor as (batch, rows, depth), padded with zeros after rows and depth.
 
-    Contractions share it that cut the depth alike into windows and channels.
+    Contractions that divide the depth into the same windows and channels share it.
     """
     contraction = contract.contraction
     parts = (contraction.batch, contraction.rows, contraction.depth)
@@ -47,13 +47,13 @@ def relaid(contract: Tiling, shape: Shape) -> Node:
 
 
 def _case_of(contract: Tiling) -> tuple[object, ...]:
-    """The part of the contraction that is at hand: others read other elements of a factor."""
+    """The current case of the contraction; other cases read other elements of a factor."""
     case = contract.case
     return (*sorted(case.fixed.items()), *sorted(case.ranges.items()))
 
 
 def lower_relayout(contract: PackedGemm) -> LoweredKernel:
-    """Writes the prepared left factor of a contraction that was made for nothing else.
+    """Writes the prepared left factor of a contraction made only for this purpose.
 
     A task is a row. Lanes run along the channels, and read all offsets of the window in turn.
     """
@@ -80,7 +80,7 @@ def lower_relayout(contract: PackedGemm) -> LoweredKernel:
 
 
 def right_as_read(contraction: Contraction) -> Node:
-    """Stands for the right factor, the same for all contractions that could share its strips."""
+    """A key of the right factor, equal for all contractions that can share its strips."""
     order = _order_of_right(contraction)
     return Node(Prepacked(order), (contraction.right,), (), contraction.right.dtype)
 
@@ -90,10 +90,10 @@ def _order_of_right(contraction: Contraction) -> tuple[object, ...]:
 
 
 def packed(contract: Tiling, strips: int) -> Node:
-    """The right factor as (batch, strips, depth, columns of a strip), with zeros behind the ends.
+    """The right factor as (batch, strips, depth, columns of a strip), padded with zeros.
 
-    It has as many strips as the blocks together. Contractions share it that cut the depth alike
-    into windows and channels.
+    It has as many strips as all blocks together. Contractions that divide the depth into the same
+    windows and channels share it.
     """
     contraction, block = contract.contraction, contract.block_depth
     steps = -(-math.prod(contract.depth) // block) * block // contract.together
@@ -104,7 +104,7 @@ def packed(contract: Tiling, strips: int) -> Node:
 
 
 def lower_packing(contract: PackedGemm) -> LoweredKernel:
-    """Writes the packed right factor of a contraction that was made for nothing else.
+    """Writes the packed right factor of a contraction made only for this purpose.
 
     A task is a strip.
     """

@@ -1,8 +1,8 @@
 """The schedule of contractions on a GPU: tiles of shared memory, a register tile per thread.
 
-A block of threads owns a block of the result. For each step of the depth its threads copy a panel
-of both factors, evaluated through their index maps, to shared memory; each thread adds their
-product to its tile of registers, which at the end goes through what was fused behind.
+A thread block owns a block of the result. For each step of the depth, its threads copy a panel of
+both factors, evaluated through their index maps, to shared memory. Each thread adds the product to
+its tile of registers, which at the end goes through the epilogue.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.index_expr import IndexExpr
 from metaop.unified_graph.node import Node
 
-# Rows of shared memory are this much longer, so that a column spreads over the banks.
+# The padding of rows of shared memory, so that a column spreads over the banks.
 _PADDING = 4
-# What a multiprocessor of 128 cores multiplies in the microsecond from a kernel to the next one.
+# The multiplications of a multiprocessor with 128 cores in the microsecond between two kernels.
 _LAUNCH = 1 << 18
-# Neighbouring elements of a thread's tile, read from shared memory at once.
+# The neighbouring elements of a thread's tile that one instruction reads from shared memory.
 _GROUP = 4
 
 
@@ -58,12 +58,12 @@ _TILES = (SharedTile(128, 128, 8, 8), SharedTile(64, 64, 16, 4), SharedTile(32, 
 # For results of few columns; those of few rows take it turned. NVRTC needs three times the registers
 # for 8 columns, and spills some where a step is deeper.
 _THIN = SharedTile(128, 16, 8, 4)
-# Doubles fill twice the registers.
+# Doubles take twice the registers.
 _LARGEST_OF_DOUBLES = 64 * 64
 
 
 def tiles_of(dtype: DType, rows: int, columns: int) -> tuple[SharedTile, ...]:
-    """The tiles for a result, the largest first: at most half of one is empty, but for the last."""
+    """The tiles for a result, largest first; at most half of each is empty, except the last."""
     narrow, long = sorted((rows, columns))
     if narrow <= _THIN.columns and _THIN.rows < 2 * long:
         turned = _THIN._replace(rows=_THIN.columns, columns=_THIN.rows)
@@ -86,9 +86,9 @@ class SharedGemm(PackedGemm):
         tile: Tile,
         threads: int,
     ) -> list[LoweredKernel]:
-        """One launch, as shared memory takes factors in any order; or all cases, if that is less.
+        """One launch of the whole contraction, or one per case if these take fewer steps.
 
-        The fewer blocks of a case may leave multiprocessors idle, and every launch takes time.
+        A case has fewer blocks, which may leave multiprocessors idle, and every launch takes time.
         """
         assert kernel.contraction is not None
         parts = cases(kernel.contraction, kernel.shape, storage.has_buffer)
@@ -100,7 +100,7 @@ class SharedGemm(PackedGemm):
         return [whole.lower()]
 
     def steps(self, processors: int) -> int:
-        """What the busiest multiprocessor multiplies, and what it could while a launch begins."""
+        """The multiplications of the busiest multiprocessor, plus those lost by a launch."""
         if self.case.is_empty:
             return _LAUNCH
         tasks = self._tasks(math.prod(self.rows), math.prod(self.columns))
@@ -187,7 +187,7 @@ class SharedGemm(PackedGemm):
     def _runs_along_depth(
         self, factor: Node, axes: tuple[int, ...], extents: list[int], bound: int
     ) -> bool:
-        """Whether neighbours along the depth are neighbours in memory: threads follow them."""
+        """Whether the depth is contiguous in memory, so that threads run along it."""
         depth = math.prod(self.depth)
         probe = SharedGemm(self.kernel, self.storage, self.values.uses, Tile(), 1, self.case)
         probe.place, values = {}, probe.values
@@ -239,7 +239,7 @@ class SharedGemm(PackedGemm):
 
 
 def _has_unit_stride(offsets: list[IndexExpr], axis: str) -> bool:
-    """Whether one of the offsets moves by one element when the axis does."""
+    """Whether one of the offsets has unit stride along the axis."""
     for offset in offsets:
         for atom, coefficient in offset.terms:
             inner = getattr(atom, "name", None)

@@ -1,11 +1,10 @@
 """The schedule of thin contractions: few rows, or sums of few products.
 
-Packing a factor takes about as long as multiplying it by so little, so the right factor is read
-where it lies; what bounds the time then is memory. Lanes run along the axis on which neighbours lie
-side by side. Where that are columns, a task goes through them with a few steps of the depth at a
-time, each of which is a stretch of memory. Sums stay in registers during these steps, and in
-scratch memory between them. Where it is the depth, a few rows meet a few columns, and lanes are
-added up at the end.
+Packing a factor takes about as long as multiplying it by so little, so the right factor is read in
+place, and memory bounds the time. Lanes run along its contiguous axis. If that is the columns, a
+task passes over them with a few steps of the depth at a time, each of which is contiguous in
+memory. Sums stay in registers during these steps, and in scratch memory between them. If it is the
+depth, a few rows are multiplied by a few columns, and lanes are summed at the end.
 """
 
 from __future__ import annotations
@@ -26,27 +25,27 @@ from metaop.unified_graph.index_expr import IndexExpr
 from metaop.unified_graph.node import Node
 from metaop.unified_graph.symbolic import hint_of, is_symbolic
 
-# Steps of the depth between two visits of the sums in memory: so many stretches of memory are read
-# side by side, which processors foresee, and whole lines of the left factor.
+# The steps of the depth between two accesses to the sums in memory: this many streams are read side
+# by side, which processors prefetch, and whole cache lines of the left factor.
 _STEPS = 16
-# Contractions of more rows have more than `_STEPS` products in few sums only.
+# Contractions with more rows than this have more than `_STEPS` products in few sums only.
 _MOST_ROWS = 32
-# Columns of a task: long stretches of memory, and sums that stay in a near cache.
+# The columns of a task: long runs of memory, and sums that stay in the near cache.
 _MOST_COLUMNS, _FEWEST_COLUMNS = 1024, 128
-# Lanes along a depth that is shorter take longer to be added up than to multiply.
+# Along a shorter depth, summing the lanes takes longer than multiplying.
 _SHORTEST_DEPTH = 128
-# Numbers of a left factor that a task brings into order.
+# The elements of a left factor that a task packs.
 _MOST_LEFT = 1 << 16
-# Products take so many times as long as in panels, by the axis of the lanes: both factors are read
-# again and again, and sums are written between or lanes added up.
+# The time of a product relative to panels, by the axis of the lanes: both factors are read
+# repeatedly, and sums are written in between, or lanes are summed.
 _SLOWNESS = {"c": 1.5, "k": 1.65}
-# Panels write their sums to scratch memory first, which takes as long as so many products.
+# Panels write their sums to scratch memory first, which takes as long as this many products.
 _STORING = 16
 _TARGET, _LEFT = -1, -2
 
 
 class Group(NamedTuple):
-    """So many times so many neighbours, from the first on."""
+    """A number of groups of `size` neighbours, from the first on."""
 
     first: int
     times: int
@@ -54,7 +53,7 @@ class Group(NamedTuple):
 
 
 def groups(extent: int, size: int) -> Iterator[Group]:
-    """Neighbours in groups of a size, and those that are left."""
+    """Neighbours in groups of a size, and the remaining ones."""
     times, rest = divmod(extent, size)
     if times:
         yield Group(0, times, size)
@@ -63,7 +62,7 @@ def groups(extent: int, size: int) -> Iterator[Group]:
 
 
 class Thin(ContractionAxes):
-    """A contraction of few rows or few steps, of which the right factor is read where it lies.
+    """A contraction of few rows or few steps, whose right factor is read in place.
 
     Sums of at most `_STEPS` products of each result never leave the registers.
     """
@@ -76,9 +75,9 @@ class Thin(ContractionAxes):
         self.sizes = tuple(math.prod(x) for x in (self.rows, self.columns, self.depth))
 
     def share(self) -> float | None:
-        """The time relative to that of panels as a model estimates it; None for what is not thin.
+        """The estimated time relative to panels; None for a contraction that is not thin.
 
-        A factor is read where it lies if neighbours do so along the columns or the depth.
+        The right factor is read in place if it is contiguous along the columns or the depth.
         """
         if any(map(is_symbolic, self.sizes)) or self.root.dtype.kind != "float":
             return None
@@ -96,7 +95,7 @@ class Thin(ContractionAxes):
         return _SLOWNESS[across] * products / (products / self.tile.rate + moved)
 
     def _across(self) -> str | None:
-        """The way that lanes take: along the columns "c", or the depth "k"."""
+        """The axis of the lanes: the columns "c", or the depth "k"."""
         rows, _, depth = self.sizes
         strides = self.right_strides()
         if strides is None:
@@ -111,7 +110,7 @@ class Thin(ContractionAxes):
         return strides is not None and (strides["k"] == 1 or self._across() == "c")
 
     def _width(self) -> int | None:
-        """The columns of a task, such that there are enough tasks; None where none divides them."""
+        """The columns of a task, such that there are enough tasks; None if none divides them."""
         columns, batch = self.sizes[1], hint_of(math.prod(self.batch))
         found, most = None, _MOST_COLUMNS
         while most >= _FEWEST_COLUMNS:
@@ -129,7 +128,7 @@ class Thin(ContractionAxes):
         across, width = self._across(), self._width()
         assert width is not None
         self.is_finished = across == "c" and depth <= _STEPS
-        # Rows that are many belong to many tasks.
+        # Many rows are distributed over many tasks.
         self.height = rows if rows <= _MOST_ROWS else exact_block(rows, self.tile.rows) or 1
         counts = (rows // self.height, columns // width, *self.batch)
         tasks = math.prod(counts)
@@ -155,7 +154,7 @@ class Thin(ContractionAxes):
     # --- factors ------------------------------------------------------------------------------
 
     def _pack_left(self) -> None:
-        """The rows of a task one after another: what is computed for them is so only once."""
+        """Packs the rows of a task, so that their values are computed only once."""
         values, depth = self.values, self.sizes[2]
         values.emit(ir.Alloc(_LEFT, self.height * depth, self.scalar))
         with (
@@ -198,7 +197,7 @@ class Thin(ContractionAxes):
     # --- sums ---------------------------------------------------------------------------------
 
     def _sum_along_columns(self) -> None:
-        """A few steps at a time, through all columns of a task."""
+        """Sums a few steps at a time over all columns of a task."""
         values = self.values
         if not self.is_finished:
             self._clear()
@@ -236,9 +235,9 @@ class Thin(ContractionAxes):
             values.emit(ir.Store(_TARGET, values.sum(place), ir.Number(0, self.scalar)))
 
     def _sum_along_depth(self) -> None:
-        """A few columns at a time, with all rows of a task."""
+        """Sums a few columns at a time with all rows of a task."""
         values = self.values
-        # The register tile has two vectors in a row.
+        # A row of the register tile has two vectors.
         height = balanced(self.height, self.tile.rows)
         for columns in groups(self.width, max(2 * self.tile.rows // height, 1)):
             with values.loop("s", columns.times) as strip:
@@ -272,7 +271,7 @@ class Thin(ContractionAxes):
         self.results(*at, total)
 
     def _epilogue(self) -> None:
-        """Stores the sums in scratch memory through what was fused behind the contraction."""
+        """Stores the sums in scratch memory through the epilogue."""
         values = self.values
         with (
             values.loop("m", self.height) as row,

@@ -1,16 +1,16 @@
 """How a contraction is cut into blocks, and how its factors are read.
 
-A left factor that lies in memory with neighbours along the depth is read where it is. Blocks of the
-depth then end where a run of neighbours does. One that would have to be gathered element by element
-is brought into that order first, by a launch of its own (`prepacked.py`).
+A left factor that is contiguous along the depth is read in place; blocks of the depth then end with
+its contiguous runs. A left factor that would be gathered element by element is first reordered by
+a separate launch (`prepacked.py`).
 
-Factors in bfloat16 are packed in pairs of neighbours along the depth if the machine has
-instructions that multiply pairs; whole numbers of 16 bits are packed in pairs, of 8 bits in fours.
-Matrix registers take rows of the left factor as they lie in memory, so a left factor that cannot be
-read in place is packed in rows as well.
+bfloat16 factors are packed in pairs of neighbours along the depth if the machine has instructions
+that multiply pairs; 16-bit integers are packed in pairs, 8-bit ones in fours. Matrix registers take
+rows of the left factor as they are in memory, so a left factor that cannot be read in place is also
+packed in rows.
 
-The depth of a convolution runs over the offsets of the window outside and over channels inside:
-then what a panel reads, and where its padding lies, changes with the offset only.
+The depth of a convolution has the offsets of the window outside and the channels inside, so that
+the reads and the padding of a panel change only with the offset.
 """
 
 from __future__ import annotations
@@ -39,24 +39,24 @@ from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.node import Node
 from metaop.unified_graph.symbolic import divides, hint_of, is_symbolic, maximum, usual_of
 
-# Windows of more offsets are not windows: the gradient of a weight sums over whole images.
+# Sums over more offsets are not windows: the gradient of a weight sums over whole images.
 _MOST_OFFSETS = 64
-# So many columns repay that the left factor is brought into another order first, when it could be
-# read where it is, and when it would have to be gathered.
+# The fewest columns for which reordering the left factor first pays, if it could be read in place,
+# and if it would be gathered.
 _COLUMNS_PER_REORDER = 512
 _COLUMNS_PER_RELAYOUT = 64
-# Sums of at most so many products, or for so many columns, are short beside longer rows.
+# Sums of at most this many products, or for this many columns, are short compared to longer rows.
 _SHORT = 128
-# With more rows than this, packing the right factor takes little beside multiplying.
+# With more rows than this, packing the right factor costs little compared to multiplying.
 _ROWS_PER_PACKING = 512
 
 
 class Tiling(ContractionAxes):
-    """One case of a contraction with its blocks, and the ways in which panels get their elements.
+    """One case of a contraction with its blocks, and the sources of its panels.
 
-    `left_stride` is how far rows lie apart where they are read in place, else None; `prepared` and
-    `packed` are the factors that a launch before brings into order. A `step` of the micro-kernel
-    multiplies so many neighbours along the depth; `together` of them are a packed element.
+    `left_stride` is the stride of rows that are read in place, else None; `prepared` and `packed`
+    are the factors that an earlier launch reorders. The micro-kernel multiplies `step` neighbours
+    along the depth at a time; `together` of them are a packed element.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Tiling(ContractionAxes):
         self.left_panel = self.in_place if self.packs_rows else self.panel
         width = tile.columns * 4 // self.scalar.itemsize
         self.tile_columns = width if usual_of(columns) > width // 2 else width // 2
-        # One tile for all but the shortest: a changed batch size must not need another kernel.
+        # One tile for all but the shortest, so that a changed batch size needs no other kernel.
         is_short = not is_symbolic(rows) and rows <= 2 * tile.rows
         self.tile_rows = balanced(rows, tile.rows) if is_short else tile.rows
         longer, shorter = sorted((columns, depth), key=hint_of, reverse=True)
@@ -128,8 +128,8 @@ class Tiling(ContractionAxes):
         self.row_blocks = -(-rows // self.block_rows)
         if is_packed:
             self.packed = packed(self, -(-strips // strip) * strip)
-        # The panels, where blocks of different sizes share them: then nothing lies behind the last,
-        # and the size at hand does not decide how large blocks are.
+        # The panels, if blocks of different sizes share them: then there is nothing past the last,
+        # and the current size does not determine the size of blocks.
         self.uneven = None
         if is_symbolic(panels):
             self.uneven, self.block_rows = panels, most[0] * self.tile_rows
@@ -140,15 +140,15 @@ class Tiling(ContractionAxes):
 
     @property
     def packs_rows(self) -> bool:
-        """Whether a packed panel of the left factor is rows, with neighbours along the depth."""
+        """Whether packed panels of the left factor have rows, contiguous along the depth."""
         return self.step == ir.MATRIX
 
     def _near_by(self, tile: Tile, count: int, length: int, short: int) -> int | None:
-        """Rows in a block such that the rows stay in the near cache; None if they may be many.
+        """The rows per block such that they stay in the near cache; None for no limit.
 
-        `count` rows of `length` elements are computed from, or summed into, short ones. The scores
-        of attention are such rows: a few at a time go from one contraction to the next
-        (`transforms/tile_and_fuse.py`). Whoever makes or reads the rows cuts them alike.
+        `count` rows of `length` elements are computed from, or summed into, short ones. Attention
+        scores are such rows: a few at a time go from one contraction to the next
+        (`transforms/tile_and_fuse.py`). All kernels that write or read the rows cut them alike.
         """
         panel = None if is_symbolic(count) else exact_block(count, tile.rows)
         if panel is None or not self._is_long(tile, count, length, short):
@@ -209,9 +209,9 @@ class Tiling(ContractionAxes):
         return True
 
     def _unpacked_left(self, tile: Tile) -> int | None:
-        """How far rows of the left factor lie apart if it need not be packed, else None.
+        """The stride of rows of the left factor if it need not be packed, else None.
 
-        Sets the blocks of the depth so that none goes beyond a run of neighbours in memory.
+        Sets the blocks of the depth so that none exceeds a contiguous run.
         """
         for first in range(len(self.depth)):
             run = math.prod(self.depth[first:])
@@ -225,7 +225,7 @@ class Tiling(ContractionAxes):
         return None
 
     def _stride_of_left(self, first: int) -> int | None:
-        """The stride of the rows, if the inner depth axes from `first` on are neighbours."""
+        """The stride of the rows, if the inner depth axes from `first` on are contiguous."""
         strides = self.left_strides(first)
         if strides is None or strides["k"] != 1:
             return None

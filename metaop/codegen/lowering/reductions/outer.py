@@ -21,13 +21,13 @@ from metaop.unified_graph.index_expr import Axis, IndexExpr
 from metaop.unified_graph.node import Node
 from metaop.unified_graph.symbolic import divides, hint_of, is_symbolic
 
-# Reductions of fewer elements read few cache lines beside each other.
+# Reductions over fewer elements read few cache lines in parallel.
 _SHORTEST = 32
-# Bytes of one row in a block of columns: enough for reading to run ahead.
+# The bytes of one row in a block of columns: enough for the hardware prefetcher.
 _LONGEST_ROW, _SHORTEST_ROW = 4096, 512
-# Partial results take this part of the first level of cache, beside the rows.
+# The share of the first-level cache for partial results, besides the rows.
 _SCRATCH = 2
-# Rows that are combined before partial results are read and written.
+# The number of rows that are combined between accesses to partial results.
 _ROWS_AT_ONCE = (4, 3, 2, 1)
 
 
@@ -38,7 +38,7 @@ def column_width(
     threads: int,
     thresholds: Thresholds,
 ) -> int | None:
-    """How many columns a task takes; None where the reductions of a kernel are no such ones.
+    """The columns of a task; None if the reductions of a kernel are not along outer axes.
 
     `places` are index expressions of the axes of the box at which buffers are read.
     """
@@ -66,7 +66,7 @@ def column_width(
 
 
 class OuterReduction(RowReduction):
-    """Reductions that go through memory row by row, with partial results in scratch memory.
+    """Reductions that read memory row by row, with partial results in scratch memory.
 
     Lanes, and then neighbouring vectors, run along a block of columns inside the reduced loops.
     """
@@ -83,11 +83,11 @@ class OuterReduction(RowReduction):
         super().__init__(kernel, storage, uses, plan, thresholds)
         self.width = width
         self.column = index_expr.axis("c", width)
-        # Where the results of the passes that are done lie.
+        # The scratch buffers with the results of earlier passes.
         self.scratch: dict[Node, int] = {}
 
     def lower_columns(self) -> LoweredKernel | None:
-        """The kernel; None if it does more than reduce, or reads other than along its columns."""
+        """The kernel; None if it does more than reduce, or does not read along its columns."""
         last_pass = max(self.stage_of.values())
         others = [root for root in self.kernel.roots if not isinstance(root.op, Reduce)]
         if any(self._is_inside(root) or self.stage_of[root] < last_pass for root in others):
@@ -107,7 +107,7 @@ class OuterReduction(RowReduction):
         return self.finish("columns", self.values.body, reduced * self.width)
 
     def _pass(self, reductions: list[Node]) -> None:
-        """One pass over all rows, from partial results that hold nothing."""
+        """One pass over all rows, starting from the identity."""
         values, at = self.values, self.values.sum(self.column)
         first = len(self.scratch) + 1
         found = {root: -number for number, root in enumerate(reductions, start=first)}
@@ -121,11 +121,11 @@ class OuterReduction(RowReduction):
         self.scratch.update(found)
 
     def _accumulate(self, reductions: dict[Node, int]) -> None:
-        """The loops over all rows, of which some are combined at once."""
+        """The loops over all rows, several of which are combined at once."""
         last = self.plan.reduced()[-1]
         together = next(n for n in _ROWS_AT_ONCE if divides(n, last.extent))
         if together == 1 and is_symbolic(last.extent):
-            # No number of rows divides them for all sizes: the last ones come one by one.
+            # No number of rows divides symbolic ones, so the last ones are handled one by one.
             together = _ROWS_AT_ONCE[0]
         whole = last.extent // together
         self._rows(reductions, together, (0, whole))
@@ -134,21 +134,21 @@ class OuterReduction(RowReduction):
             self._rows(reductions, 1, (whole * together, rest))
 
     def _rows(self, reductions: dict[Node, int], together: int, stretch: tuple[int, int]) -> None:
-        """The loops over a stretch of the rows, given by its start and how often so many follow."""
+        """The loops over a range of rows, given by its start and the number of groups."""
         values, (start, extent), (*outer, last) = self.values, stretch, self.plan.reduced()
         rows = f"{last.name}r"
         with contextlib.ExitStack() as nest:
             for loop in outer:
                 nest.enter_context(values.loop(loop.name, loop.extent))
-            # For some sizes a loop may run once: no reason for programs of their own.
+            # For some sizes a loop runs once, which needs no separate program.
             first = nest.enter_context(values.loop(rows, extent, counted=True)) * together + start
             nest.enter_context(values.loop("c", self.width, vector=True))
             self._recall()
             known = len(values.reads)
             found = self._at_rows(reductions, [{last.name: first + k} for k in range(together)])
             if any(_reducer(root).name != "add" for root in reductions):
-                # Comparisons fill the processor's window; sums are as fast as it reads ahead by
-                # itself.
+                # Comparisons fill the processor's reorder window, so they need prefetches; sums do
+                # not, because hardware prefetching suffices.
                 column = Axis("c", self.width)
                 moving = (one for one in values.reads[known:] if one[1].coefficient(column) == 1)
                 values.prefetch(dict.fromkeys(moving), rows)
@@ -159,7 +159,7 @@ class OuterReduction(RowReduction):
     def _at_rows(
         self, roots: Iterable[Node], rows: Iterable[dict[str, IndexExpr]]
     ) -> Iterable[tuple[ir.Expr, ...]]:
-        """What each of the reductions takes from some rows."""
+        """The combined contribution of some rows to each reduction."""
         around, found = self.axes, []
         for row in rows:
             self._replace(row)
@@ -168,7 +168,7 @@ class OuterReduction(RowReduction):
         return zip(*found)
 
     def _is_along_columns(self) -> bool:
-        """Whether what changes from row to row is read along the columns."""
+        """Whether all reads that change from row to row are along the columns."""
         rows = {f"{loop.name}r" for loop in self.plan.reduced()}
         rows |= {loop.name for loop in self.plan.reduced()}
         moving = [place for _, place in self.values.reads if not rows.isdisjoint(_axes_of(place))]
@@ -197,9 +197,9 @@ class OuterReduction(RowReduction):
 
 
 def _rows_lie_apart(kernel: Kernel, places: Iterable[IndexExpr]) -> bool:
-    """Whether neighbours along the last kept axis are neighbours in memory, and reduced ones not.
+    """Whether the last kept axis is contiguous in memory, and reduced axes are not.
 
-    So a matrix is read whose rows a vector weighs.
+    A matrix whose rows a vector weighs is read like this.
     """
     loops = plain_plan(kernel).loops
     kept, reduced = (
@@ -218,7 +218,7 @@ def _reducer(root: Node) -> Reducer:
 
 
 def _combined(root: Node, parts: Iterable[ir.Expr]) -> ir.Expr:
-    """Values brought together as a reduction does it."""
+    """Values combined by a reduction."""
     total, *rest = parts
     for part in rest:
         total = ir.Apply(_reducer(root).combine, (total, part), root.dtype, root.dtype)

@@ -22,17 +22,17 @@ from metaop.unified_graph.index_expr import Axis, IndexExpr
 from metaop.unified_graph.node import Node
 from metaop.unified_graph.symbolic import hint_of
 
-# Vector loops shorter than this waste most of their lanes; two axes run side by side then.
+# Vector loops shorter than this waste most of their lanes, so two axes are joined.
 SHORT_LANES = 8
 # Reduced loops of this length are cut into blocks, so that partial sums stay short and exact.
 _LONG_REDUCTION = 1 << 14
 _BLOCK = 1 << 12
-# Rows of so many bytes, for each of the first level of cache, keep expensive values in scratch
-# memory between passes; and stay in the caches together with the next row.
+# The most bytes of a row, relative to the first-level cache, to keep expensive values in scratch
+# memory between passes, and to stay in the caches together with the next row.
 _CARRIED, _AHEAD = 2, 8
 _ELEMENT_BYTES = 4
-# Blocks of transpositions are as long as a vector if possible, and not much longer; they are
-# divided into several tasks.
+# Blocks of transpositions are as long as a vector if possible, and not much longer; several tasks
+# share them.
 _TILE, _VECTOR_BYTES, _LONGEST_BLOCK = 16, 64, 64
 _FEWEST_TASKS = 8
 
@@ -44,9 +44,9 @@ class RowReduction(Lowering):
     element-level results, that depend on the same earlier stages.
     """
 
-    # Whether lanes and registers transpose; threads of a GPU read apart as well.
+    # Whether lanes transpose in registers; threads of a GPU read strided data anyway.
     TURNS = True
-    # Whether a task asks for its next row before it is done with one; others run on a GPU then.
+    # Whether a task prefetches its next row; on a GPU, other tasks run meanwhile.
     PREFETCHES = True
 
     def __init__(
@@ -62,7 +62,7 @@ class RowReduction(Lowering):
         self.thresholds = thresholds
         self.axes: Indices = plan.axes
         self.stage_of = _stages(kernel, storage)
-        # What the last pass over a row was the first to read, and what others read before.
+        # The reads that are new in the last pass over a row, and those of earlier passes.
         self._fresh: list[tuple[int, IndexExpr]] = []
         self._seen: set[tuple[int, IndexExpr]] = set()
 
@@ -99,7 +99,7 @@ class RowReduction(Lowering):
                 self._ask_lanes_ahead(lane)
 
     def _ask_lanes_ahead(self, lane: Loop) -> None:
-        """Asks, in a map of serial functions, for what later lanes read."""
+        """Prefetches, in a map of serial functions, what later lanes read."""
         is_map = not self.plan.reduced() and self.PREFETCHES
         applied = (node.op for node in self.computed() if isinstance(node.op, Elementwise))
         if not is_map or not any(op.function.is_serial for op in applied):
@@ -144,7 +144,7 @@ class RowReduction(Lowering):
 
     @contextlib.contextmanager
     def _tasks(self, loops: Sequence[Loop]) -> Iterator[Loop | None]:
-        """The parallel loop in place of several loops; yields it, None if there are none."""
+        """The parallel loop that replaces several loops; yields it, or None if there are none."""
         if not loops:
             yield None
             return
@@ -153,7 +153,7 @@ class RowReduction(Lowering):
             yield tasks
 
     def _joined(self, loops: Sequence[Loop], name: str) -> Loop:
-        """One loop in place of several: the axes are expressions of its index from now on."""
+        """Replaces several loops by one: from now on, the axes are expressions of its index."""
         _, parts = split_index(loops, name)
         self._replace(parts)
         return Loop(name, math.prod(loop.extent for loop in loops), False)
@@ -182,11 +182,11 @@ class RowReduction(Lowering):
             self._compute_roots([root for root in members if root not in inside])
 
     def _elements(self, caches: int) -> int:
-        """How many elements fill the first level of cache so many times."""
+        """The number of elements that fill a multiple of the first-level cache."""
         return caches * self.thresholds.first_bytes // _ELEMENT_BYTES
 
     def _carry_expensive_values(self, loops: list[Loop]) -> None:
-        """Gives scratch memory to expensive values that more than one pass over the row needs."""
+        """Allocates scratch memory for expensive values that several passes over the row need."""
         length = math.prod(loop.extent for loop in loops)
         if hint_of(length) > self._elements(_CARRIED):
             return
@@ -227,7 +227,7 @@ class RowReduction(Lowering):
         return not self.kernel.reduced or root.shape == self.kernel.shape
 
     def _compute_roots(self, roots: list[Node]) -> None:
-        """Computes all before it stores any, so that a result may lie where an operand was."""
+        """Computes all roots before it stores any, so that a result may alias an operand."""
         results: list[tuple[Node, Indices, ir.Expr]] = []
         for root in roots:
             at = self._indices(root)
@@ -291,7 +291,7 @@ class RowReduction(Lowering):
     def _combine(
         self, members: list[Node], partial: dict[Node, list[ir.Accumulator]]
     ) -> list[tuple[Node, Indices, ir.Expr]]:
-        """Takes a point of the box into all reductions; the values of the other roots there."""
+        """Accumulates a point of the box into all reductions; returns the values of other roots."""
         results = []
         for root in members:
             if root in partial:
@@ -303,15 +303,15 @@ class RowReduction(Lowering):
         return results
 
     def _pass_on(self, partial: dict[Node, list[ir.Accumulator]], depth: int) -> None:
-        """Takes the results of a loop into those of the loop around it."""
+        """Accumulates the results of a loop into those of the enclosing loop."""
         for around, inside in (one[depth - 1 : depth + 1] for one in partial.values()):
             result = ir.Name(inside.name, inside.dtype)
             self.values.emit(ir.Accumulate(around.name, result))
 
     def _prefetch(self, loops: list[Loop]) -> None:
-        """Asks, in each pass, for what the pass before was the first to read, of the next row.
+        """Prefetches, in each pass, what the pass before was the first to read, for the next row.
 
-        Without it, the processor would compute while nothing is read, and wait afterwards.
+        Otherwise memory would be idle while the processor computes, which would wait afterwards.
         """
         if math.prod(loop.extent for loop in loops) > self._elements(_AHEAD):
             return
@@ -324,7 +324,7 @@ class RowReduction(Lowering):
 
 
 def _blocked(loops: list[Loop], replace: Callable[[dict[str, IndexExpr]], None]) -> list[Loop]:
-    """Very long reduced loops cut in blocks, so that partial sums stay short and exact."""
+    """Cuts very long reduced loops into blocks, so that partial sums stay short and exact."""
     result: list[Loop] = []
     for loop in loops:
         if loop.extent < _LONG_REDUCTION or loop.extent % _BLOCK:
@@ -342,7 +342,7 @@ def _stages(kernel: Kernel, storage: Storage) -> dict[Node, int]:
     """The pass over the row in which each root is computed.
 
     Results of the reductions of pass `k` are known from pass `k + 1` on; row-level roots are
-    computed behind the pass whose results they need (-1: none).
+    computed after the pass whose results they need (-1: none).
     """
     members = set(kernel.roots)
     passes: dict[Node, int] = {}

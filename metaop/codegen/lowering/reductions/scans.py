@@ -1,8 +1,8 @@
-"""The schedule of scans: reductions over a triangle, done by one running result.
+"""The schedule of scans: reductions over a triangle, computed by one running result.
 
-`y[i]` combines all `x[j]` with `j <= i` (or `j >= i`, from the end). Written as a reduction of `j`
-under a guard that compares it with `i`, this takes a number of steps that grows with the square of
-the length; a result that is carried along takes one step an element.
+`y[i]` combines all `x[j]` with `j <= i` (or `j >= i`, from the end). A reduction over `j` under a
+guard that compares it with `i` takes quadratically many steps; a running result takes one per
+element.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Triangle(NamedTuple):
 
 
 def triangle_of(kernel: Kernel, storage: Storage) -> Triangle | None:
-    """The axes of a kernel that is a reduction over a triangle and nothing else."""
+    """The axes of a kernel that is only a reduction over a triangle."""
     if len(kernel.roots) != 1 or len(kernel.reduced) != 1:
         return None
     op, source = kernel.roots[0].op, kernel.roots[0].inputs[0]
@@ -70,8 +70,8 @@ def _uses(expr: IndexExpr, axis: int) -> bool:
 class Scan(RowReduction):
     """One running result for each row.
 
-    Lanes run along the innermost kept axis. If that is the axis of the triangle itself, they are
-    combined with those before them.
+    Lanes run along the innermost kept axis. If that is the axis of the triangle, each lane is
+    combined with those before it.
     """
 
     def __init__(

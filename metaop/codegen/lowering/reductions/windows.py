@@ -1,12 +1,12 @@
 """The schedule of small windows: reductions of few elements, unrolled for neighbouring results.
 
-Maps that treat neighbours by turns are such windows of one element.
+Maps that alternate between neighbours are windows of one element.
 
-Lanes run along the innermost kept axis. All elements of a window stand in one body, where its
-offsets are literals: what a guard excludes is not computed at all, and a second pass over a window
-finds its elements in registers. Kept axes that decide in guards over which offsets to sum are
-unrolled as well. In the gradient of windows with a stride they are the remainders of a position,
-and results of neighbouring remainders are stored together.
+Lanes run along the innermost kept axis. All elements of a window are unrolled in one body, where
+its offsets are literals: elements that a guard excludes are not computed, and a second pass over a
+window finds its elements in registers. Kept axes that determine, in guards, over which offsets to
+sum are unrolled too. In the gradient of strided windows these are the remainders of a position, and
+results of neighbouring remainders are stored together.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from metaop.unified_graph.index_expr import Axis, IndexExpr, Symbol
 from metaop.unified_graph.node import Node
 from metaop.unified_graph.symbolic import hint_of, is_symbolic
 
-# A window has at most so many elements, a body so many points, and so many nodes at all of them.
+# The most elements of a window, points of a body, and nodes at all of these.
 _LARGEST_WINDOW, _MOST_POINTS, _MOST_NODES = 31, 36, 600
-# Planes are tasks if there are so many, and their rows a loop inside.
+# With at least this many planes, these are the tasks, and their rows a loop inside.
 _ENOUGH_PLANES = 64
-# A row reads so many streams, each of which is prefetched as far ahead as all of them move.
+# The number of streams that a row reads; each is prefetched as far ahead as all of them move.
 _STREAMS = 4
 
 
 def windows_plan(
     kernel: Kernel, storage: Storage, uses: dict[Node, int], thresholds: Thresholds
 ) -> LoopPlan | None:
-    """The loops around small windows, with all that is unrolled; None for other kernels."""
+    """The loops around small windows, with the unrolled ones; None for other kernels."""
     reductions = [root for root in kernel.roots if isinstance(root.op, Reduce)]
     others = [root for root in kernel.roots if root not in reductions]
     window = math.prod(kernel.shape[k] for k in kernel.reduced)
@@ -99,9 +99,9 @@ class Windows(RowReduction):
         return self.finish("windows", values.body, each)
 
     def _ask_ahead(self, rows: Loop, lane: Loop) -> None:
-        """Asks in each row for as much as it moves along, some rows before that is read.
+        """Prefetches in each row as much as it advances, some rows ahead.
 
-        Processors foresee hardly any of the reads, which leave out elements or are masked.
+        Hardware prefetchers miss most of the reads, which are strided or masked.
         """
         first: dict[tuple[int, int], IndexExpr] = {}
         for number, place in self.values.reads:
@@ -123,7 +123,7 @@ class Windows(RowReduction):
                     self.values.emit(ir.Prefetch(number, offset))
 
     def _written_out(self) -> None:
-        """The results at all residues; they are stored last, so that neighbours come together."""
+        """The results at all residues, stored last, so that neighbours are stored together."""
         found: dict[Node, list[tuple[Indices, ir.Expr]]] = {}
         around = self.axes
         for at_residue in self._at_points([x for x in self.plan.unrolled if not x.reduced]):
@@ -147,7 +147,7 @@ class Windows(RowReduction):
                     yield root, self.values.value(root, self._indices(root))
 
     def _reduced(self, root: Node, op: Reduce) -> ir.Expr:
-        """The reduction of a whole window; what is but the identity is left out."""
+        """The reduction of a whole window, without terms that are the identity."""
         values, identity = self.values, op.reducer.identity(root.dtype)
         points = self._at_points([loop for loop in self.plan.unrolled if loop.reduced])
         elements = [values.value(root.inputs[0], at) for at in points]
@@ -177,7 +177,7 @@ def _at_start(atom: index_expr.Atom, loop: Loop) -> IndexExpr | None:
 
 
 def _combined(function: str, terms: Sequence[ir.Expr], root: Node) -> ir.Expr | None:
-    """All terms brought together as a tree, None without any."""
+    """All terms combined as a tree; None if there are none."""
     if len(terms) < 2:
         return terms[0] if terms else None
     halves = terms[: len(terms) // 2], terms[len(terms) // 2 :]

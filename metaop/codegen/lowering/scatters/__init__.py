@@ -1,1 +1,1 @@
-"""Schedules that write where the data tell: scatters, tables with new rows, sorting."""
+"""Schedules that write at indices from data: scatters, replacement of rows, sorting."""

@@ -1,9 +1,9 @@
-"""The schedule of `Order`: rows are sorted by the digits of their keys, the last one first.
+"""The schedule of `Order`: a radix sort of rows, least significant byte first.
 
-A task sorts a row. It counts how often each value of each byte occurs, adds the counts up to
-places, and puts the elements into their places, once for each byte; equal ones stay in order. No
-comparison is made, so nothing depends on how the keys are distributed. On its way an element is one
-word: the key above, the number below (H. Seward, "Information sorting in the application of
+A task sorts a row. It counts how often each value of each byte occurs, sums the counts to
+positions, and moves the elements to their positions, once per byte; equal ones stay in order. It
+makes no comparisons, so the time does not depend on the distribution of keys. An element is one
+word: the key above, its index below (H. Seward, "Information sorting in the application of
 electronic digital computers to business operations", 1954).
 """
 
@@ -31,7 +31,7 @@ _TASK = ir.LoopIndex("p")
 
 @dataclass(frozen=True)
 class _Words(MetaOp):
-    """The elements of rows on their way to their places; such nodes exist in one launch only."""
+    """The elements of rows during sorting; such nodes exist in one launch only."""
 
     name: ClassVar[str] = "words"
 
@@ -61,7 +61,7 @@ def lower_order(root: Node, backend: str) -> list[LoweredKernel]:
 
 
 class _Row:
-    """Emits what sorts one row, of keys that lie side by side."""
+    """Emits the sorting of one row of contiguous keys."""
 
     def __init__(self, nest: NestBuilder, keys: Node, length: int) -> None:
         self.nest = nest
@@ -70,7 +70,7 @@ class _Row:
         self.digits = keys.dtype.itemsize
 
     def count(self) -> None:
-        """The first place of each value of each digit."""
+        """The first position of each value of each digit."""
         nest = self.nest
         with nest.loop("z", _DIGITS * self.digits):
             nest.emit(_store(_PLACES, "z", _integer(0)))
@@ -94,9 +94,9 @@ class _Row:
             nest.emit(ir.Store(_PLACES, place, _apply("sub", total, found)))
 
     def put(self, digit: int) -> None:
-        """Brings the elements into the order of a digit and those before it.
+        """Sorts the elements by a digit, stably.
 
-        They alternate between two memories such that the last digit writes the result.
+        They alternate between two buffers such that the last digit writes the result.
         """
         last = self.digits - 1
         source = _WORDS if (last - digit) % 2 == 0 else _RESULT
@@ -120,7 +120,7 @@ class _Row:
             nest.emit(ir.Store(target, self._in_row(ir.ValueIndex("place")), value))
 
     def _bind_word(self, axis: str) -> ir.Statement:
-        """An element as it comes: its key, counted from the least one, and its number."""
+        """An unsorted element: its key, counted from the least one, and its index."""
         key = ir.Apply(
             "cast", (ir.Load(_KEYS, self._at(axis), self.dtype),), dtypes.int64, self.dtype
         )
@@ -142,7 +142,7 @@ class _Row:
 
 
 def _count_of(digit: int) -> ir.Sum:
-    """Where the count of the value of a digit lies that is bound for it."""
+    """The offset of the count of a digit's value, which is bound to a name."""
     return ir.Sum(((ir.ValueIndex(f"d{digit}"), 1),), _DIGITS * digit)
 
 

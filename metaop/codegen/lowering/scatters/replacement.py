@@ -13,10 +13,10 @@ from metaop.unified_graph.node import Node
 
 
 def lower_replacement(root: Node) -> list[LoweredKernel]:
-    """The launches that compute a table with other rows.
+    """The launches that compute a table with replaced rows.
 
-    The copy is exact, so the result may take the memory of a table that nobody needs any more; the
-    copy does nothing then.
+    The copy is exact, so the result may take the memory of a table that nothing else needs; then
+    the copy does nothing.
     """
     base, rows, values = root.inputs
     return [
@@ -35,7 +35,7 @@ def _copy(root: Node) -> ir.LoopNest:
 
 
 def _write(root: Node) -> ir.LoopNest:
-    """Rows one after another, their elements side by side."""
+    """Writes row after row, with lanes along their elements."""
     length, nest = row_length(root), NestBuilder()
     column, row = ir.LoopIndex("j"), ir.LoopIndex("i")
     index = ir.Load(1, ir.Sum(((row, 1),), 0), dtypes.int64)

@@ -19,7 +19,7 @@ from metaop.unified_graph.node import Node
 
 
 def lower_fill(root: Node) -> LoweredKernel:
-    """The result of a scatter before anything is written: the reducer's identity everywhere."""
+    """The launch that fills the result of a scatter with the reducer's identity."""
     op = root.op
     assert isinstance(op, Reduce)
     return fill_with(root, ir.Number(op.reducer.identity(root.dtype), root.dtype))
@@ -36,7 +36,7 @@ def fill_with(root: Node, number: ir.Number) -> LoweredKernel:
 
 
 class Scatter(Lowering):
-    """Writes through index operands: rows one after another, independent columns side by side."""
+    """Writes through index operands: row after row, with lanes along independent columns."""
 
     def lower(self) -> LoweredKernel:
         kernel, values = self.kernel, self.values
@@ -76,7 +76,7 @@ class Scatter(Lowering):
 
 
 def _independent_axes(op: Reduce, kernel: Kernel) -> set[str]:
-    """Axes that choose a dimension of the target by themselves: different points never collide."""
+    """Axes that alone determine a dimension of the target, so different points never collide."""
     free: set[str] = set()
     for k, extent in enumerate(kernel.shape):
         expr = index_expr.axis(k, extent)

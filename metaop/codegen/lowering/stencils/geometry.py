@@ -1,4 +1,4 @@
-"""Which kernels are windows that slide over a plane, and how planes lie in scratch memory."""
+"""Which kernels are windows that slide over a plane, and the layout of planes in scratch memory."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from metaop.unified_graph.node import Node
 
 _STEPS = (1, 2, 3, -1)
 _MOST_TAPS = 49
-# Results at each place of the plane: residues of a stride, or several weights for one channel.
+# The most results per position of the plane: residues of a stride, or several weights per channel.
 _MOST_RESULTS, _MOST_RESIDUES = 12, 4
-# Planes with more elements would not stay near the processor.
+# Planes with more elements would not stay in the near cache.
 _MOST_ELEMENTS = 1 << 16
-# The same for a band of rows of all channels, so many times as high as the window.
+# The same for a band of rows of all channels, and its height relative to the window.
 _MOST_IN_BANDS, BAND = 1 << 15, 2
 
 
@@ -44,26 +44,26 @@ class Window(NamedTuple):
 
     @property
     def stride(self) -> int:
-        """How far the window moves from one place to the next."""
+        """The distance by which the window moves from one position to the next."""
         return abs(self.step)
 
     def reach(self, size: int) -> int:
-        """How many positions so many places of the window see."""
+        """The number of inputs that a number of window positions read."""
         return self.stride * (size - 1 + self.moves) + self.taps
 
     def tap(self, number: int) -> int:
-        """The position that a tap sees, counted from that of the window."""
+        """The position that a tap reads, relative to the window."""
         return number if self.step > 0 else self.taps - 1 - number
 
     def at(self, position: IndexExpr) -> dict[int, IndexExpr]:
-        """A place of both axes at which the right factor is read for a position."""
+        """Indices of both axes at which the right factor is read at a position."""
         moved = position + self.stride * self.first
         seen = moved if self.step > 0 else self.taps - 1 - moved
         return {self.long: index_expr.constant(0), self.short: seen}
 
 
 class Residue(NamedTuple):
-    """An axis of the result that moves a window: by how many places for each of its values."""
+    """An axis of the result that moves a window, and by how much for each of its values."""
 
     axis: int
     window: int
@@ -118,7 +118,7 @@ def _stencils(
         for short in itertools.permutations(depth, 2):
             windows = _windows(contraction.right, columns[-2:], short, residues, shape, storage)
             channels = tuple(k for k in depth if k not in short)
-            # Small images are no windows of those that slide over them.
+            # Small images are not windows that slide over other images.
             if channels and _size(shape, short) > _size(shape, columns[-2:]):
                 continue
             if windows is not None and _fits(windows, math.prod(shape[k] for k in channels)):
@@ -159,7 +159,7 @@ def _windows(
 
 
 def _fits(windows: tuple[Window, Window], channels: int) -> bool:
-    """Whether planes, or bands of all channels, stay near the processor."""
+    """Whether planes, or bands of all channels, stay in the near cache."""
     down, along = windows
     width = along.reach(along.size)
     if down.reach(down.size) * width > _MOST_ELEMENTS:
@@ -171,7 +171,7 @@ def _fits(windows: tuple[Window, Window], channels: int) -> bool:
 def _residues(
     contraction: Contraction, long: tuple[int, ...], shape: tuple[int, ...], storage: Storage
 ) -> list[Residue]:
-    """The axes of few values that do nothing to the right factor but move its windows."""
+    """The axes with few values that only move the windows of the right factor."""
     found = []
     for axis in contraction.batch:
         if shape[axis] > _MOST_RESIDUES:

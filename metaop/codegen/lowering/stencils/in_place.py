@@ -1,10 +1,10 @@
-"""Windows that are read where they lie, in a buffer.
+"""Windows that are read in place, from a buffer.
 
 Each vector of a row is read once for all taps and results that share it. Lanes run along columns
-whose place is known when the kernel is written: so the masks that hold back what lies beside the
-plane are literals, and only vectors at its sides have any. For the gradient by the weight all loops
-lie inside of the lanes, and the sums of the taps stay in registers until all planes are summed.
-Meanwhile the next planes come from memory.
+whose positions are literals, so masks at the sides of the plane are literals too, and other vectors
+need none. For the gradient with respect to the weight, all loops are inside the lanes, and the sums
+of the taps stay in registers until all planes are summed. Meanwhile, the next planes are
+prefetched.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from metaop.unified_graph.access import Guard, Within
 from metaop.unified_graph.index_expr import IndexExpr
 from metaop.unified_graph.node import Node
 
-# Rows of many vectors that are read side by side, lest memory see too many streams.
+# The most rows of many vectors that are read in parallel: more would be too many streams.
 _ROWS = 4
-# Taps whose weights, beside the rows that they meet, or whose sums stay in registers.
+# The most taps whose weights, besides the rows that they multiply, or whose sums fit registers.
 _MOST_WEIGHTS, _MOST_SUMS = 16, 25
-# Larger planes than this part of the first level of cache leave it. What their windows see next is
-# prefetched from as many streams.
+# Planes larger than this share of the first-level cache are evicted from it; the next inputs of
+# their windows are then prefetched, from this many streams.
 _PART, _STREAMS = 4, 8
 _ELEMENT_BYTES = 4
 
@@ -65,7 +65,7 @@ class InPlace(Taps):
         self.asked: set[tuple[IndexExpr, int]] = set()
 
     def is_fitting(self) -> bool:
-        """Whether what the windows see lies side by side in a buffer, and registers suffice."""
+        """Whether the inputs of the windows are contiguous in a buffer, and registers suffice."""
         if self.down.taps * self.along.taps > self.most_taps:
             return False
         place = {k: index_expr.axis(f"o{k}", n) for k, n in enumerate(self.kernel.shape)}
@@ -83,9 +83,9 @@ class InPlace(Taps):
         return [Stretch(first, stop - first) for first, stop in itertools.pairwise(ends)]
 
     def groups_of_rows(self, products: int) -> list[Group]:
-        """All rows, with so many products for each element.
+        """Groups of all rows, with a number of products per element.
 
-        High windows get groups of their own where they meet the upper and the lower edge.
+        High windows get separate groups at the upper and the lower edge.
         """
         is_wide = self.along.size > 2 * self.lanes
         groups = self.groups(products, self.down.size, _ROWS if is_wide else self.down.size)
@@ -99,13 +99,13 @@ class InPlace(Taps):
     def row_at(
         self, place: dict[int, IndexExpr], row: IndexExpr, column: IndexExpr
     ) -> dict[int, IndexExpr]:
-        """The place of the results in a row."""
+        """The position of the results in a row."""
         return {**place, self.down.long: row, self.along.long: column}
 
     def seen(
         self, place: dict[int, IndexExpr], tap: tuple[int, int], guards: tuple[Guard, ...]
     ) -> ir.Expr:
-        """What a tap sees from a place; what follows of each row is asked for once."""
+        """The input of a tap at a position; prefetches what follows in each row once."""
         values = self.values
         known = len(values.reads)
         value = self.padded(self.contraction.right, self.tap_at(place, tap), list(guards))
@@ -118,9 +118,9 @@ class InPlace(Taps):
         return value
 
     def prefetch(self, known: int, ahead: int = 0) -> None:
-        """Asks for what follows what was read from a number of reads on.
+        """Prefetches what follows the reads from a given number on.
 
-        It is the same place of the next plane, or rows below where planes are large.
+        That is the same position in the next plane, or in rows below if planes are large.
         """
         reads = self.values.reads[known:]
         row = self.along.stride * self.along.size
@@ -182,7 +182,7 @@ class ForwardInPlace(InPlace):
                 self.store_results(at, results, sums, guards)
 
     def lanes_of(self, stretch: Stretch) -> int:
-        """The lanes for a stretch: of short rows, half a vector cannot pick what lies apart."""
+        """The lanes for a stretch; half a vector cannot select strided elements of short rows."""
         is_short = 2 * self.along.size <= self.lanes
         return self.lanes if is_short and self.along.stride > 1 else stretch.size
 
@@ -230,7 +230,7 @@ class ByWeightInPlace(InPlace):
         lane: IndexExpr,
         lanes: int,
     ) -> None:
-        """Adds what a plane gives to each tap, in every lane for itself."""
+        """Accumulates the products of a plane for each tap, separately in every lane."""
         values = self.values
         for group in self.groups_of_rows(len(sums)):
             with values.loop("m", group.times) as step:
@@ -267,7 +267,7 @@ def lower_in_place(
     lanes: int,
     thresholds: Thresholds,
 ) -> LoweredKernel | None:
-    """The launch of a stencil whose windows are read where they lie; None for others."""
+    """The launch of a stencil whose windows are read in place; None for others."""
     if not lanes or stencil.channels:
         return None
     lowering = ByWeightInPlace if stencil.is_by_weight else ForwardInPlace

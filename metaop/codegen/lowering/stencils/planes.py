@@ -1,6 +1,6 @@
-"""Planes in scratch memory: what the windows of a stencil see, with the zeros around it.
+"""Planes in scratch memory: the inputs of a stencil's windows, padded with zeros.
 
-Columns of a plane lie apart by their residue, so that a window with a stride reads neighbours.
+The columns of a plane are grouped by residue, so that a strided window reads neighbours.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from metaop.unified_graph.access import Guard, Within
 from metaop.unified_graph.index_expr import Axis, IndexExpr
 from metaop.unified_graph.node import Node
 
-# What a task keeps of planes, in bytes for each of the first level of cache, lest it leave that;
-# with channels, whose planes are read again for each result, it may come from the next one.
+# The bytes of planes per task, relative to the first-level cache, so that they stay there. With
+# channels, whose planes are read again for each result, they may be in the next level.
 _PLANES, _CHANNELS = 0.75, 3.0
 _ELEMENT_BYTES = 4
 
@@ -40,9 +40,9 @@ class Planes(Taps):
         thresholds: Thresholds,
     ) -> None:
         super().__init__(kernel, storage, uses, stencil)
-        # So many planes are summed over for each one of results.
+        # The number of planes that are summed over for each plane of results.
         self.depth_planes = math.prod(kernel.shape[k] for k in self.channels)
-        # The number of the band of a plane that is at hand.
+        # The number of the current band of a plane.
         self.band = index_expr.constant(0)
         self.plane = -1
         # The axis of the loop over the blocks.
@@ -57,7 +57,7 @@ class Planes(Taps):
         self.bands = self.down.size // self.band_rows
 
     def _rows_of_a_band(self) -> int:
-        """The rows of results in equal bands of which all channels stay near the processor."""
+        """The rows of results in equal bands whose channels all stay in the near cache."""
         size, least = self.down.size, BAND * self.down.taps
         fitting = [n for n in range(size, least - 1, -1) if size % n == 0] or [size]
         most = self.near // (self.pitch * self.depth_planes)
@@ -68,14 +68,14 @@ class Planes(Taps):
         return self.down.reach(self.band_rows) * self.pitch
 
     def planes_in_block(self, planes: int, most: int) -> int:
-        """How many planes, of so many, a block has."""
+        """The number of planes of a block."""
         if self.bands > 1:
             return 1
         most = max(1, min(most, self.near // (self.elements_of_plane() * self.depth_planes)))
         return max(n for n in range(1, most + 1) if planes % n == 0)
 
     def hold_planes(self, planes: int) -> None:
-        """Scratch memory for so many planes; the zeros around them are written once."""
+        """Scratch memory for a number of planes; their padding is written once."""
         values, size = self.values, planes * self.elements_of_plane()
         values.emit(ir.Alloc(self.plane, size, self.scalar))
         stretches = [self._rows_inside(), *map(self._columns_inside, range(self.along.stride))]
@@ -86,7 +86,7 @@ class Planes(Taps):
             values.emit(ir.Store(self.plane, values.sum(place), ir.Number(0, self.scalar)))
 
     def copy_planes(self, axes: Sequence[int], first: IndexExpr, planes: int) -> None:
-        """What the windows of a block see, but for the zeros around it."""
+        """Copies the inputs of the windows of a block, without the padding."""
         values = self.values
         top, height = self._rows_inside()
         with values.loop("u", planes) as plane, values.loop("a", height) as step:
@@ -106,13 +106,13 @@ class Planes(Taps):
     def _seen_at(
         self, place: dict[int, IndexExpr], band: IndexExpr, row: IndexExpr, column: IndexExpr
     ) -> dict[int, IndexExpr]:
-        """Where the right factor is read for a place of a plane."""
+        """The indices at which the right factor is read for a position of a plane."""
         fixed = {residue.axis: index_expr.constant(0) for residue in self.residues}
         below = row + band * (self.down.stride * self.band_rows)
         return {**place, **fixed, **self.down.at(below), **self.along.at(column)}
 
     def _ends(self, column: IndexExpr) -> list[Guard]:
-        """Not every residue has as many columns."""
+        """Residues may differ by one in their number of columns."""
         inside = Within(column, self.along.reach(self.along.size))
         return [] if inside.always else [inside]
 
@@ -134,7 +134,7 @@ class Planes(Taps):
         return [*self.behind_views(self.contraction.right, place)[2], *self._ends(column)]
 
     def seen(self, plane: IndexExpr, row: IndexExpr, tap: tuple[int, int]) -> ir.Expr:
-        """What the position of a tap sees in a plane from a row of results, in all columns."""
+        """The inputs of a tap in a plane for a row of results, in all columns."""
         turn, residue = divmod(tap[1], self.along.stride)
         column = index_expr.axis("n", self.along.size) + residue * self.run + turn
         seen = row * self.down.stride + tap[0]
@@ -142,11 +142,11 @@ class Planes(Taps):
         return ir.Load(self.plane, self.values.sum(offset), self.scalar)
 
     def positions(self, tap: tuple[int, int]) -> tuple[int, int]:
-        """The positions that a tap sees, beside those of the windows."""
+        """The positions that a tap reads, relative to those of the windows."""
         return self.down.tap(tap[0]), self.along.tap(tap[1])
 
     def row_at(self, place: dict[int, IndexExpr], row: IndexExpr) -> dict[int, IndexExpr]:
-        """The place of the results in a row of a band."""
+        """The position of the results in a row of a band."""
         column = index_expr.axis("n", self.along.size)
         below = self.band * self.band_rows + row
         return {**place, self.down.long: below, self.along.long: column}

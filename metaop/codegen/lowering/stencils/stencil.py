@@ -1,12 +1,12 @@
 """The schedule of windows that slide over a plane: depthwise convolutions and their gradients.
 
-Where hardly an axis belongs to one factor alone, nothing is gained by packing panels: each channel
-by itself, groups of a few channels, images of few channels. Windows of a buffer are read where they
-lie if masks cost nothing (`in_place.py`). Otherwise a task copies the planes that its windows see,
-with their padding, to scratch memory (`planes.py`); all taps are then read from there, in whole
-vectors and without conditions. Several rows of results are computed at once: rows of the plane
-that their windows share are read but once. For the gradient by the weight each tap has a sum of its
-own, in every lane. Meanwhile the next planes come from memory.
+If hardly any axis belongs to one factor alone, packing panels does not pay: depthwise convolutions,
+groups of a few channels, images with few channels. Windows of a buffer are read in place if masks
+are free (`in_place.py`). Otherwise, a task copies the planes that its windows read, with their
+padding, to scratch memory (`planes.py`), and reads all taps from there, in whole vectors and
+without conditions. Several rows of results are computed at once, so that rows of the plane that
+their windows share are read only once. For the gradient with respect to the weight, each tap has
+its own sum in every lane. Meanwhile, the next planes are prefetched.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def lower_stencil(
     lanes: int,
     thresholds: Thresholds,
 ) -> LoweredKernel:
-    """The launch of a stencil; masked accesses of so many lanes cost nothing (0: they do)."""
+    """The launch of a stencil; masked accesses to `lanes` lanes are free (0: none are)."""
     whole = replace(kernel, contraction=stencil.contraction)
     found = lower_in_place(whole, storage, uses, stencil, lanes, thresholds)
     if found is not None:
@@ -146,7 +146,7 @@ class _ByWeight(Planes):
         first: IndexExpr,
         planes: int,
     ) -> None:
-        """Adds what a block gives to each tap, in every lane for itself."""
+        """Accumulates the products of a block for each tap, separately in every lane."""
         values = self.values
         with (
             values.loop("n", self.along.size, vector=True),

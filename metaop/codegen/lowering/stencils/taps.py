@@ -1,4 +1,4 @@
-"""What the schedules of a stencil share: its windows, their taps, and the results at a place."""
+"""What the schedules of a stencil share: its windows, their taps, and the results at a position."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from metaop.unified_graph.access import Guard
 from metaop.unified_graph.index_expr import IndexExpr
 from metaop.unified_graph.node import Node
 
-# Tasks of a stencil, at least, where it has so many planes.
+# The fewest tasks of a stencil, if it has enough planes.
 FEWEST_TASKS = 16
-# Products in the body of the innermost loop.
+# The products in the body of the innermost loop.
 _MOST_PRODUCTS = 64
 
 
 class Group(NamedTuple):
-    """Rows of results that are computed at once, so many times one after another."""
+    """Rows of results that are computed at once, and how many such groups follow each other."""
 
     first: int
     rows: int
@@ -32,7 +32,7 @@ class Group(NamedTuple):
 
 
 class Result(NamedTuple):
-    """The indices of the axes that tell a result from others at its place, and its taps."""
+    """The indices that identify a result among those at its position, and its taps."""
 
     fixed: dict[int, int]
     taps: list[tuple[int, int]]
@@ -57,7 +57,7 @@ class Taps(ContractionAxes):
         return itertools.product(range(self.down.taps), range(self.along.taps))
 
     def every_result(self) -> list[Result]:
-        """The results at each place, with the taps that are not outside for all of them."""
+        """The results at each position, with the taps that are not always outside the plane."""
         axes = sorted((*self.contraction.rows, *(residue.axis for residue in self.residues)))
         anywhere = {k: index_expr.axis(f"o{k}", n) for k, n in enumerate(self.kernel.shape)}
         found = []
@@ -73,7 +73,7 @@ class Taps(ContractionAxes):
         return found
 
     def result_at(self, place: dict[int, IndexExpr], result: Result) -> dict[int, IndexExpr]:
-        """A place with one of its results."""
+        """A position with one of its results."""
         return {**place, **{k: index_expr.constant(x) for k, x in result.fixed.items()}}
 
     def store_results(
@@ -83,14 +83,14 @@ class Taps(ContractionAxes):
         sums: Sequence[ir.Expr],
         guards: tuple[Guard, ...] = (),
     ) -> None:
-        """The results at a place; those that lie side by side are stored together."""
+        """Stores the results at a position; neighbouring ones are stored together."""
         pairs = zip(results, sums)
         for _, group in itertools.groupby(pairs, key=lambda one: list(one[0].fixed.values())[:-1]):
             stored = [(self.result_at(place, result), total) for result, total in group]
             self.store_all(stored, guards)
 
     def groups(self, products: int, count: int, most: int = _MOST_PRODUCTS) -> list[Group]:
-        """So many rows, at most some in a group, with so many products for each element."""
+        """Groups of rows, of limited size, with a number of products per element."""
         most = max(1, min(_MOST_PRODUCTS // max(products, 1), count, most))
         fitting = max(n for n in range(1, most + 1) if count % n == 0)
         rows = fitting if 2 * fitting > most else most
@@ -99,17 +99,17 @@ class Taps(ContractionAxes):
         return [*groups, Group(times * rows, rest, 1)] if rest else groups
 
     def plane_at(self, axes: Sequence[int], number: IndexExpr) -> dict[int, IndexExpr]:
-        """A place of the outer axes, by the number of a plane."""
+        """The indices of the outer axes, by the number of a plane."""
         indices = index_expr.unravel(number, [self.kernel.shape[k] for k in axes])
         return {**self.place, **dict(zip(axes, indices))}
 
     def tap_at(self, place: dict[int, IndexExpr], tap: tuple[int, int]) -> dict[int, IndexExpr]:
-        """A place with a tap."""
+        """A position with a tap."""
         down, along = map(index_expr.constant, tap)
         return {**place, self.down.short: down, self.along.short: along}
 
     def left_at(self, place: dict[int, IndexExpr]) -> ir.Expr:
-        """The left factor at a place."""
+        """The left factor at a position."""
         return self.padded(self.contraction.left, place, [])
 
     def accumulators(self, names: Iterable[str]) -> list[ir.Accumulator]:
@@ -117,7 +117,7 @@ class Taps(ContractionAxes):
         return [ir.Accumulator(name, "add", self.scalar) for name in names]
 
     def store_taps(self, sums: Mapping[tuple[int, int], str]) -> None:
-        """Stores the sums of the taps, which names stand for, at the place at hand."""
+        """Stores the sums of the taps, which are bound to names, at the current position."""
         for tap, name in sums.items():
             self.store(self.tap_at(self.place, tap), (), ir.Name(name, self.scalar))
 

@@ -16,13 +16,13 @@ from metaop.fusion.storage import Storage
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.symbolic import hint_of
 
-# What a number costs at each point, in multiplications of the inner product: to be packed by the
-# plain schedule; inputs and products of tiles; taps of the left factor.
+# The cost of an element, in multiplications of the inner product: packed by the plain schedule;
+# at each point, inputs and products of tiles; taps of the left factor.
 _PACKING, _INPUT, _PRODUCT, _TAPS = 20, 24, 20, 45
 
 
 class Window(NamedTuple):
-    """The short products along one axis; without a slide it stands for no axis at all."""
+    """The short products along one axis; without a slide, it represents no axis."""
 
     slide: Slide | None
     product: ShortProduct
@@ -51,7 +51,7 @@ class Geometry(NamedTuple):
 
     @property
     def points(self) -> int:
-        """How many products a tile takes."""
+        """The number of products of a tile."""
         return self.outer.product.points * self.inner.product.points
 
 
@@ -120,5 +120,5 @@ def _extents(kernel: Kernel, depth: Sequence[int]) -> list[int]:
 
 
 def strip_of(tiles: int, tile: Tile) -> int:
-    """How many tiles the micro-kernel has side by side."""
+    """The number of tiles in the micro-kernel's columns."""
     return tile.columns if 2 * hint_of(tiles) > tile.columns else tile.columns // 2

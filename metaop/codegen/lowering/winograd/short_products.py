@@ -27,7 +27,7 @@ _FEW_POINTS = (Fraction(0), Fraction(1), Fraction(-1))
 
 
 class ShortProduct(NamedTuple):
-    """The matrices for so many `results` at once: of the data, of the window, of the results."""
+    """The matrices for `results` results at once: of the data, of the window, of the results."""
 
     results: int
     data: Matrix
@@ -36,7 +36,7 @@ class ShortProduct(NamedTuple):
 
     @property
     def points(self) -> int:
-        """How many multiplications there are."""
+        """The number of multiplications."""
         return len(self.data)
 
     @property

@@ -34,12 +34,12 @@ _TILE = 4
 _PRODUCT = short_product(TAPS, _TILE)
 _POINTS = _PRODUCT.points
 _ALL_POINTS = _POINTS**2
-# What a number costs at each point, in multiplications of the inner product: to be packed by the
-# plain schedule; in both factors; to be combined to results.
+# The cost of an element, in multiplications of the inner product: packed by the plain schedule; at
+# each point, in both factors; combined to results.
 _PACKING, _LEFT, _RIGHT, _COMBINED = 40, 30, 45, 25
-# How many tiles a task takes at a time: a run of the sums.
+# The number of tiles that a task takes at a time: a run of the sums.
 _TILES = RUN
-# Points lie so much farther apart, lest they all fall to the same few lines of a cache.
+# The padding between points, so that they do not all map to the same few cache lines.
 _PITCH = 16
 
 Pair = tuple[Slide, Slide]
@@ -243,7 +243,7 @@ class LongWindows(Transforms):
         return place, [Within(tile, self.tile_count)]
 
     def _turn(self, strip: IndexExpr) -> None:
-        """Brings the channels of a strip side by side, as the micro-kernel reads them."""
+        """Transposes the channels of a strip into the order that the micro-kernel reads."""
         values = self.values
         with (
             values.loop("t", _ALL_POINTS) as point,

@@ -10,7 +10,7 @@ from metaop.codegen.nest import ir
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr
 
-# Lanes of the longest vectors, which are tiles, and how many tiles lie in a cache line.
+# The lanes of the longest vectors, which are tiles, and the number of tiles in a cache line.
 _VECTOR, _TILES_OF_LINE = 16, 4
 
 
@@ -28,9 +28,9 @@ class Transforms(ContractionAxes):
     ) -> None:
         """A loop that stores the product of a matrix and of what is read.
 
-        `read` and `place` take the index of the loop, and the number of a column or of a row.
-        Where that comes from memory, the loop over channels outside is named: planes of channels
-        lie farther apart than processors look ahead.
+        `read` and `place` take the index of the loop, and the number of a column or of a row. If
+        the data is in memory, `channel` is the outer loop over channels, along which to prefetch:
+        planes of channels are farther apart than hardware prefetchers reach.
         """
         values, known = self.values, len(self.values.reads)
         with values.loop(axis, extent) as index:
@@ -57,7 +57,7 @@ class Transforms(ContractionAxes):
 
 
 def _moved(place: IndexExpr, lanes: int) -> IndexExpr:
-    """A place so many lanes further."""
+    """A position advanced by a number of lanes."""
 
     def move(atom: Atom) -> IndexExpr | None:
         is_lane = isinstance(atom, Axis) and atom.name == "l"

@@ -8,9 +8,9 @@ multiplies point by point with the micro-kernel of all contractions, and combine
 each row to results, which go through what was fused behind. The index maps of both factors are
 evaluated as everywhere, so that paddings and producers are fused in front.
 
-Results differ from plain sums by rounding; `rounding.py` tells how much at most, for which sake
-channels are summed in runs. An infinite input makes NaN of all results of its tiles, and a huge one
-may overflow there. `METAOP_WINOGRAD=0` keeps to plain sums.
+Results differ from plain sums by rounding. `rounding.py` bounds the difference, and channels are
+summed in runs to keep within the bound. An infinite input makes all results of its tiles NaN, and a
+huge one may overflow there. `METAOP_WINOGRAD=0` uses plain sums only.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from metaop.unified_graph.index_expr import IndexExpr
 from metaop.unified_graph.node import Node
 from metaop.unified_graph.symbolic import divides, hint_of
 
-# What a task may keep of inputs and products, in elements.
+# The most elements of inputs and products that a task keeps.
 _MOST_KEPT = 3 << 18
-# Rows of scratch memory are so much longer, lest they all fall to the same few lines of a cache.
+# The padding of rows of scratch memory, so that they do not all map to the same few cache lines.
 _PITCH = 16
 
 
@@ -85,9 +85,9 @@ class _Short(Transforms):
         raise NotImplementedError
 
     def _choose_blocks(self, tiles: int, threads: int) -> None:
-        """As many tiles as fit near the processor; fewer rows where tasks would be missing.
+        """Chooses as many tiles as fit the near cache, and fewer rows if there are too few tasks.
 
-        Scratch memory is laid out for the largest blocks, so that it has one layout.
+        Scratch memory is sized for the largest blocks, so that it has one layout.
         """
         strips, panels = hint_of(-(-self.tile_count // self.strip)), self.height // self.tile_rows
         kept = hint_of(self.points * (self.channel_count + self.height) * self.strip)
@@ -103,7 +103,7 @@ class _Short(Transforms):
     def _taps_at(
         self, place: dict[int, IndexExpr], steps: tuple[IndexExpr, IndexExpr]
     ) -> dict[int, IndexExpr]:
-        """The place with the taps, or the inputs that they see, counted as the windows slide."""
+        """The position with the taps, or the inputs that they read, in the order of the windows."""
         for slide, number in self.geometry.slides:
             step = steps[number]
             place[slide.tap] = step if slide.sign > 0 else (TAPS - 1) - step
@@ -144,7 +144,7 @@ class _Taps(_Short):
         return self.finish("winograd_taps", values.body, each, prepared=self.prepared)
 
     def _copy(self, target: int, row: IndexExpr, channel: IndexExpr, pitch: int) -> None:
-        """The taps of a row side by side, so that they are read as they lie in memory."""
+        """Copies the taps of a row so that they are contiguous, in the order of memory."""
         values, taps = self.values, self.outside.taps * self.inside.taps
         with values.loop("w", taps) as tap:
             place = dict(self.place)
@@ -192,7 +192,7 @@ class _Products(_Short):
     # --- inputs: [point][strip][channel][tile] ------------------------------------------------
 
     def _evaluate_inputs(self) -> None:
-        """What the windows of a block of tiles see, at all points."""
+        """Evaluates the inputs of the windows of a block of tiles at all points."""
         values, outer, inner = self.values, self.outside, self.inside
         n, size = inner.points, self.channel_count * self.tiles_pitch
         with (
@@ -217,7 +217,7 @@ class _Products(_Short):
     def _input(
         self, tile: IndexExpr, channel: IndexExpr, steps: tuple[IndexExpr, IndexExpr]
     ) -> ir.Expr:
-        """What a tile sees of a channel, counted from its first input."""
+        """An input of a tile in a channel, counted from its first."""
         place = dict(self.place)
         place.update(zip(self.contraction.columns, unravel_within(tile, self.geometry.tiles)))
         place.update(zip(self.geometry.channels, unravel_within(channel, self.channels)))
@@ -283,7 +283,7 @@ class _Products(_Short):
     # --- results: [outer result][column] ------------------------------------------------------
 
     def _combine(self, row: IndexExpr) -> None:
-        """The results of a row from its products, those of neighbouring tiles beside each other."""
+        """Combines the products of a row to results, with neighbouring tiles side by side."""
         outer, inner, width = self.outside, self.inside, self.tiles_pitch
         n, size = inner.points, self.height * width
         with self.values.loop("n", self.block_tiles, vector=True) as lane:
@@ -313,7 +313,7 @@ class _Products(_Short):
     def _place_of_result(
         self, row: IndexExpr, line: IndexExpr, lane: IndexExpr
     ) -> tuple[dict[int, IndexExpr], tuple[Guard, ...]]:
-        """Where a result of a block lies, and the guards that keep it within the whole."""
+        """The indices of a result of a block, and the guards that keep it within the whole."""
         geometry, results = self.geometry, self.inside.results
         # A column and its neighbours, counted over whole tiles.
         at = self.tile_start * results + lane
