@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class layout:
-    """How elements are stored: strided, sparse_coo or sparse_csr.
+    """How elements are stored: strided in all dimensions, sparse_coo or sparse_csr.
 
     >>> metaop.ones(1).layout
     metaop.strided
