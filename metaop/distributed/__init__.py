@@ -14,7 +14,7 @@ from typing import Any as _Any
 from metaop.dist import sbp
 from metaop.dist.placement import Placement as placement
 from metaop.dist.trace import explain, signatures
-from metaop.distributed.communication import (
+from metaop.distributed.collectives import (
     ReduceOp,
     Work,
     all_gather,
@@ -25,8 +25,16 @@ from metaop.distributed.communication import (
     barrier,
     broadcast,
     broadcast_object_list,
-    destroy_process_group,
     gather,
+    reduce,
+    reduce_scatter,
+    reduce_scatter_tensor,
+    scatter,
+)
+from metaop.distributed.messages import recv, send
+from metaop.distributed.process_group import ProcessGroup, group
+from metaop.distributed.processes import (
+    destroy_process_group,
     get_backend,
     get_rank,
     get_world_size,
@@ -37,13 +45,7 @@ from metaop.distributed.communication import (
     is_nccl_available,
     is_torchelastic_launched,
     new_group,
-    reduce,
-    reduce_scatter,
-    reduce_scatter_tensor,
-    scatter,
 )
-from metaop.distributed.messages import recv, send
-from metaop.distributed.process_group import ProcessGroup, group
 from metaop.tensor.sharded.global_tensor import distribute_tensor
 from metaop.tensor.sharded.placing import global_mode
 

@@ -21,7 +21,7 @@ own = metaop.tensor(whole + rank)
 
 def check(found: metaop.Tensor, expected: np.ndarray) -> None:
     """All ranks have the expected value; each looks at its own part."""
-    parts = metaop.distributed.communication.world_group().communicator.allgather(
+    parts = metaop.distributed.process_group.world_group().communicator.allgather(
         found.detach().to_local().numpy()
     )
     together = np.concatenate(parts) if found.sbp == sbp.split(0) else np.stack(parts)
