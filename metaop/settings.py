@@ -209,7 +209,7 @@ def bytes_of(size: int | str) -> int:
         found = 0
     if found < 1:
         raise ArgumentError(
-            f"{size!r} is no number of bytes", fix='give a whole number, or a text like "500MB"'
+            f"{size!r} is not a number of bytes", fix='give a whole number, or a text like "500MB"'
         )
     return found
 
@@ -227,7 +227,7 @@ def check() -> None:
         setting, folder = _BY_NAME[name], os.path.expanduser(get(name))
         is_file = os.path.exists(folder) and not os.path.isdir(folder)
         if folder != setting.default and (is_file or not folder):
-            raise _illegal(setting, folder, "which is no folder")
+            raise _illegal(setting, folder, "which is not a folder")
 
 
 def _range(setting: Setting) -> str:

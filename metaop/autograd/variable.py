@@ -29,7 +29,7 @@ class _VariableType(type):
 class Variable(metaclass=_VariableType):
     """`Variable(data)` is `data.detach()`, a leaf of its own; every tensor is a Variable.
 
-    `volatile` does nothing, as in PyTorch. Raises ArgumentTypeError when `data` is no tensor.
+    `volatile` does nothing, as in PyTorch. Raises ArgumentTypeError when `data` is not a tensor.
 
     >>> isinstance(metaop.ones(1), metaop.autograd.Variable)
     True

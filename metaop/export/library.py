@@ -170,7 +170,7 @@ class _Planned:
         for key, value in fixed.items():
             if key not in known or not known[key].admits(value):
                 listed = ", ".join(known) or "none"
-                raise ArgumentError(f"{key} = {value} is no size of the program ({listed})")
+                raise ArgumentError(f"{key} = {value} is not a size of the program ({listed})")
         # Size 1 needs different code, so it needs a separate library.
         self.sizes = [
             size._replace(min=max(size.min, 2)) for size in program.sizes if size.name not in fixed

@@ -162,11 +162,11 @@ class Numbers:
             if reference[:1] == "#" and number.isascii() and number.isdigit():
                 if len(number) < 9 and int(number) < len(self._values):
                     return self._values[int(number)]
-        raise Damage(f"{_shown(reference)} is no number that is known here")
+        raise Damage(f"{_shown(reference)} is not a number that is known here")
 
     def _computed(self, entry: Any) -> Any:
         if not isinstance(entry, list) or not entry or not isinstance(entry[0], str):
-            raise Damage(f"{_shown(entry)} is no entry of its numbers")
+            raise Damage(f"{_shown(entry)} is not an entry of its numbers")
         name, *operands = entry
         if len(operands) > _LONGEST_SUM:
             raise Damage("one of its numbers has too many operands")
@@ -184,7 +184,7 @@ class Numbers:
 
     def _product(self, term: Any) -> Any:
         if not isinstance(term, list) or not 0 < len(term) <= 16:
-            raise Damage(f"{_shown(term)} is no product")
+            raise Damage(f"{_shown(term)} is not a product")
         return math.prod([self.signed(one) for one in term])
 
 
@@ -192,7 +192,7 @@ def _bounded(value: Any) -> Any:
     if is_symbolic(value):
         return value
     if type(value) not in (int, float) or value != value:
-        raise Damage(f"{_shown(value)} is no real number")
+        raise Damage(f"{_shown(value)} is not a real number")
     if type(value) is int and abs(value) > LARGEST:
         raise Damage("one of its numbers is too large")
     return value

@@ -24,7 +24,7 @@ def taken_apart(value: Any, tensors: list[Tensor], names: list[str], name: str) 
         return {"tensor": len(tensors) - 1}
     if type(value) in _PLAIN:
         if isinstance(value, float) and not abs(value) < float("inf"):
-            raise ExportError(f"{name} is {value}, which is no plain number")
+            raise ExportError(f"{name} is {value}, which is not a plain number")
         return {"value": value}
     if isinstance(value, (list, tuple)):
         kind = "list" if isinstance(value, list) else "tuple"

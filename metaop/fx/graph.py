@@ -281,4 +281,4 @@ def _check_target(module: Any, node: Node) -> None:
             )
         owner = getattr(owner, name)
     if node.op == "call_module" and not callable(owner):
-        raise ArgumentError(f"Node {node} target {node.target} is no module")
+        raise ArgumentError(f"Node {node} target {node.target} is not a module")

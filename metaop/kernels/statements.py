@@ -82,7 +82,9 @@ class Statements(Loops):
     def _memory(self, node: ast.expr) -> Memory:
         item = self.visit(node)
         if not isinstance(item, Memory):
-            raise self.error(f"{phrase(node)} is no memory of several elements", node, "assign it")
+            raise self.error(
+                f"{phrase(node)} is not a memory of several elements", node, "assign it"
+            )
         return item
 
     def _copy(self, call: ast.Call) -> None:

@@ -41,7 +41,7 @@ class CallMixin:
     def __name_wrong_operand(
         self, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        """Names what is no tensor, for metaop's modules; what users' modules raise is theirs."""
+        """Names what is not a tensor, for metaop's modules; what users' modules raise is theirs."""
         if type(self).__module__.startswith("metaop."):
             name_wrong_operand(self.forward, error, args, kwargs, type(self).__name__)
 

@@ -95,7 +95,7 @@ class Buffer(_Owned):
 
     `persistent` buffers are part of the module's state_dict.
 
-    It has the shape of `data`, and no gradient. Raises ArgumentTypeError where `data` is no tensor.
+    It has the shape of `data`, and no gradient. Raises ArgumentTypeError unless `data` is a tensor.
 
     >>> layer = nn.Module()
     >>> layer.steps = nn.Buffer(metaop.zeros(2))

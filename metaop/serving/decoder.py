@@ -91,7 +91,7 @@ class Decoder:
             ),
         ):
             if not holds:
-                raise Refusal(400, f"{model.name!r} is no decoder: it {text}")
+                raise Refusal(400, f"{model.name!r} is not a decoder: it {text}")
         self.vocabulary: Any = logits[1]
         self.context: Any = min(shape[2] for _, shape in memories)
         self._roster: list[Text] = []

@@ -1,7 +1,7 @@
-"""What programs attach to a tensor, apart from the fields that are metaop's own.
+"""The attributes that programs attach to a tensor, apart from metaop's own fields.
 
-`tensor.__dict__` is what a program has attached, as in PyTorch: programs hand it on to other
-tensors, as in `Parameter(value, **old.__dict__)`.
+`tensor.__dict__` has only the attached ones, as in PyTorch: programs pass them on to other tensors,
+as in `Parameter(value, **old.__dict__)`.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from typing import Any
 
 
 class _WithFields:
-    """What has fields that Python keeps in a dictionary."""
+    """An object with a plain `__dict__`."""
 
 
 _dictionary = _WithFields.__dict__["__dict__"].__get__
 
 
 def fields(holder: Any) -> dict[str, Any]:
-    """All that a tensor keeps, its own fields and what was attached."""
+    """All attributes of a tensor: its own fields and attached ones."""
     return _dictionary(holder)
 
 
-# The fields of tensors that are not attached.
+# The names of metaop's own fields.
 own_fields: set[str] = set()
 
 
@@ -31,7 +31,7 @@ class Holder(_WithFields):
 
     @property
     def __dict__(self) -> Attributes:  # type: ignore[override]
-        """What the program has attached."""
+        """The attached attributes."""
         return Attributes(fields(self))
 
     def __dir__(self) -> list[str]:

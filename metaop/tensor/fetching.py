@@ -164,7 +164,7 @@ def _as_it_is(leaf: Any) -> Tensor:
     """A tensor that keeps the present value, whatever is written afterwards."""
     if not isinstance(leaf, Tensor):
         raise ArgumentTypeError(
-            f"fetch: {type(leaf).__name__} is no tensor", fix="pass tensors, or nests of them"
+            f"fetch: {type(leaf).__name__} is not a tensor", fix="pass tensors, or nests of them"
         )
     if leaf.device.placement is not None:
         raise UnsupportedError("fetch of a global tensor", fix="fetch tensor.to_local()")

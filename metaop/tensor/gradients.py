@@ -229,7 +229,7 @@ def register_post_accumulate_grad_hook(
 
 @method()
 def retain_grad(input: Tensor) -> None:
-    """Keeps the gradient of a tensor that is no leaf in its `.grad`."""
+    """Keeps the gradient of a tensor that is not a leaf in its `.grad`."""
     entry = _entry(input, "retain_grad on")
     if entry.accumulate is not None or input.retains_grad:
         return

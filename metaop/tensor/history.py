@@ -1,4 +1,4 @@
-"""What tensors that share storage share, and values with another gradient history."""
+"""The storage that tensors share, and values with another gradient history."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from metaop.unified_graph.recording import Call, leaf, modes, record
 class Cell:
     """The storage that a tensor shares with its detached peers.
 
-    `_call` is the value, without gradient history; `writes` counts its changes. A cell is watched
-    like a handle, so that its value does not hold the graph that made it longer than needed.
+    `_call` is the value, without gradient history; `writes` counts its changes. The recorder watches
+    a cell like a handle, so that its value does not hold the graph that made it longer than needed.
     """
 
     __slots__ = ("_call", "writes", "__weakref__")
@@ -35,7 +35,7 @@ class Cell:
 
 
 class _Holder:
-    """What `getrefcount` says of a cell that one tensor alone holds."""
+    """Measures the reference count of a cell that only one tensor holds."""
 
     def __init__(self) -> None:
         self._cell = object()
@@ -46,12 +46,12 @@ _HELD_ONCE = _Holder().count
 
 
 def is_shared(holder: Any) -> bool:
-    """Whether another tensor has the cell of `holder`: the peers may be gone."""
+    """Whether another tensor has the cell of `holder`, because the peers may be gone."""
     return getrefcount(holder._cell) != _HELD_ONCE
 
 
 def is_leaf_call(call: Call) -> bool:
-    """Whether the history of gradients begins here: they are accumulated in a tensor's `grad`."""
+    """Whether gradients end here and are accumulated in a tensor's `grad`."""
     return call.tape is not None and call.tape.accumulate is not None
 
 
@@ -65,7 +65,7 @@ def leaf_write(operator: str) -> GradientError:
 
 
 def own(call: Call) -> Call:
-    """A call of one's own with the value of `call`, to carry a tape without disturbing others."""
+    """A new call with the value of `call`, which may get another tape."""
     if call.buffer is not None:
         return leaf(call.type, call.buffer)
     previous, modes.gradients = modes.gradients, False
@@ -81,7 +81,7 @@ def untracked(call: Call) -> Call:
 
 
 def with_history(value: Call, old: Call) -> Call:
-    """`value` with the gradient history of `old`: what a write outside the tape leaves."""
+    """`value` with the gradient history of `old`, for a write outside the tape."""
     call = own(value)
     call.requires_grad = True
     if is_leaf_call(old):
@@ -92,7 +92,7 @@ def with_history(value: Call, old: Call) -> Call:
 
 
 def move_retained(old: Call, new: Call) -> None:
-    """`retain_grad` stays with the tensor when its value is replaced, hooks with the value."""
+    """Moves `retain_grad` to a tensor's new value; hooks stay with the old one."""
     tape = origin(old).tape
     if tape is None or not tape.retains:
         return
@@ -103,7 +103,7 @@ def move_retained(old: Call, new: Call) -> None:
 
 
 def accumulator(tensor: Any) -> Callable[[Cotangent], None]:
-    """Adds gradients to a tensor as long as it lives; holding it would make a cycle."""
+    """A function that accumulates gradients in a tensor while it lives, without a reference cycle."""
     reference = ref(tensor)
 
     def accumulate(gradient: Cotangent) -> None:

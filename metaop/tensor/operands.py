@@ -1,4 +1,4 @@
-"""Names what is no tensor where a tensor belongs: a list, a number, an array of another library.
+"""Names arguments that are not tensors but must be: a list, a number, an array of another library.
 
 No argument is checked before the call. A function that fails for another reason than metaop's own
 errors is looked at afterwards: if a parameter that is declared as `Tensor` got something else, the
@@ -25,7 +25,7 @@ _BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def names_operands(function: Callable[..., Any], module: str) -> Callable[..., Any]:
-    """The function, as `module` has it: with an error that names an argument that is no tensor.
+    """The function, as `module` has it: with an error that names an argument that is not a tensor.
 
     The function itself is returned if no parameter is a tensor.
     """
@@ -80,7 +80,7 @@ def name_wrong_operand(
     kwargs: dict[str, Any],
     name: str = "",
 ) -> None:
-    """Raises ArgumentTypeError if a call failed because of what is no tensor, or no type.
+    """Raises ArgumentTypeError if a call failed because of what is not a tensor, or no type.
 
     `error` is what the call raised; an ArgumentTypeError says more, so it stays. `name` is what
     users call the function.
@@ -111,7 +111,7 @@ def name_wrong_operand(
 def not_a_tensor(
     name: str, value: object, argument: str = "input", position: int = 1, wanted: str = "Tensor"
 ) -> ArgumentTypeError:
-    """The error for an argument of the function `name` that is no tensor, with the way to one."""
+    """The error for an argument of the function `name` that is not a tensor, and a fix."""
     fix = "make it a tensor with metaop.tensor(...)"
     if isinstance(value, np.ndarray):
         fix = "make it a tensor with metaop.from_numpy(...)"

@@ -24,7 +24,7 @@ from metaop.unified_graph.recording import modes, next_sequence
 def offer(namespace: dict[str, Any], taking_out: Iterable[str] = ()) -> None:
     """Makes the functions of a public module what users call.
 
-    Those of `taking_out` take `out=`; all of them name an argument that is no tensor.
+    Those of `taking_out` take `out=`; all of them name an argument that is not a tensor.
     """
     for name in {*taking_out}.intersection(namespace):
         namespace[name] = takes_out(namespace[name], namespace["__name__"])

@@ -1,4 +1,4 @@
-"""Storage that processes share: what is written into a tensor is copied into memory that stays."""
+"""Storage that processes share: the values of a shared tensor are copied to its fixed memory."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from metaop.executor import realize
 from metaop.unified_graph.recording import leaf
 from metaop.unified_graph.tracing import state
 
-# Shared tensors that have been written, and whose memory has not been yet.
+# Shared tensors with a new value that has not been copied to their memory yet.
 unsettled: list[Any] = []
 
 
 def settle() -> None:
-    """Writes what has been assigned to shared tensors into their memory, computing it now.
+    """Computes the new values of shared tensors and copies them to their memory.
 
-    Every in-place operation does so; who assigns to many tensors calls it once after the last.
-    While a function is captured nothing is computed: its writes settle when it has ended.
+    Every in-place operation calls it; code that assigns to many tensors calls it once at the end.
+    While a function is captured, nothing is computed, and its writes settle at its end.
     """
     if not unsettled or state.trace is not None:
         return
@@ -31,7 +31,7 @@ def settle() -> None:
 
 
 def share(tensor: Any, memory: SharedMemory) -> None:
-    """Moves the value of a tensor that is no view into memory that stays that of the tensor."""
+    """Moves the value of a tensor, which must not be a view, to shared memory that it keeps."""
     tensor.buffer()
     tensor._shared = memory
     _show_from(memory, tensor)
@@ -42,7 +42,7 @@ def share(tensor: Any, memory: SharedMemory) -> None:
 
 
 def _show_from(memory: SharedMemory | None, tensor: Any) -> None:
-    """Copies a computed value into the memory, and shows it from there."""
+    """Copies a computed value to the memory, and makes the tensor read it there."""
     call = tensor._call
     if memory is None or call.buffer is memory.buffer:
         return
@@ -51,7 +51,7 @@ def _show_from(memory: SharedMemory | None, tensor: Any) -> None:
         memory.write(call.buffer.view(shape, dtype))
         call.buffer = memory.buffer
         return
-    # A number is part of the programs that read it, and would not be looked up in the memory.
+    # Programs take a number as an argument, so they would not read it from the memory.
     memory.write(np.full(shape, call.scalar).astype(dtype))
     tensor._call = leaf(call.type, memory.buffer)
     for name in ("requires_grad", "tape", "epoch"):

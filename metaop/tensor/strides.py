@@ -1,8 +1,8 @@
-"""Strides: what the storage layout of a view would be, derived from its index map.
+"""Strides: the storage layout that a view would have, derived from its index map.
 
-A tensor that is no view is row-major. A view reads the row-major storage of its base at an offset
-that is an expression of its axes: where that is affine its coefficients are the strides, and
-where it is not, no strided view exists and PyTorch copies.
+A tensor that is not a view is row-major. A view reads the row-major storage of its base at an
+offset that is an expression of its axes. If that is affine, its coefficients are the strides. If it
+is not, no strided view exists, and PyTorch copies.
 """
 
 from __future__ import annotations

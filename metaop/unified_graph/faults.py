@@ -39,7 +39,7 @@ INPUT_OUTSIDE_UNIT = FaultKind(
     ArgumentError,
     _OUTSIDE_UNIT.format("input"),
     "pass probabilities, such as the values of sigmoid; use binary_cross_entropy_with_logits for "
-    "values before it; NaN is no probability",
+    "values before it; NaN is not a probability",
 )
 TARGET_OUTSIDE_UNIT = FaultKind(
     3, ArgumentError, _OUTSIDE_UNIT.format("target"), "pass labels 0 and 1, or probabilities"

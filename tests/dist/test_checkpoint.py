@@ -186,7 +186,7 @@ def test_another_shape_is_an_error(tmp_path: Path) -> None:
 
 
 class Remembering(nn.Linear):
-    """A module with a state that is no tensor."""
+    """A module with a state that is not a tensor."""
 
     def __init__(self, seen: int = 0) -> None:
         super().__init__(2, 2)

@@ -139,5 +139,5 @@ def test_what_is_missing_is_said() -> None:
     with pytest.raises(ArgumentError, match="needs placement and sbp"):
         global_mode(True)
     for name in ("sbp", "placement"):
-        with pytest.raises(ArgumentError, match="is no global tensor"):
+        with pytest.raises(ArgumentError, match="is not a global tensor"):
             getattr(metaop.ones(3), name)

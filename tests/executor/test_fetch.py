@@ -128,7 +128,7 @@ def test_errors(caplog: pytest.LogCaptureFixture) -> None:
         future.result(20)
     assert isinstance(future.exception(20), IndexError)
     del wrong
-    with pytest.raises(TypeError, match="int is no tensor"):
+    with pytest.raises(TypeError, match="int is not a tensor"):
         metaop.fetch([x, 3])
     with pytest.raises(CaptureError, match="fetches a value"):
         metaop.jit(lambda x: x.fetch())(x)

@@ -1,4 +1,4 @@
-"""Every public operator names an argument that is no tensor, with the user's line and a fix."""
+"""Every public operator names an argument that is not a tensor, with the user's line and a fix."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ def test_other_programs_are_no_decoders(served: tuple[Application, str]) -> None
     content = {"tokens": [1], "count": 1}
     answer = httpx.post(f"{served[1]}/v2/models/mlp/generate_stream", json=content, timeout=300)
     assert answer.status_code == 400
-    assert "'mlp' is no decoder: it has no tokens (batch, 1) first" in answer.json()["error"]
+    assert "'mlp' is not a decoder: it has no tokens (batch, 1) first" in answer.json()["error"]
 
 
 def test_a_step_that_fails_ends_its_texts(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,7 +46,7 @@ def literal(value: int | float | bool, dtype: DType) -> str:
         return _float_literal(float(value), dtype.compute is float64)
     number = int(value)
     if dtype.name == "int64":
-        # The smallest integer is no literal of its own: a minus sign and a number too large.
+        # The smallest integer has no literal: that would be a minus sign and a number too large.
         return f"({number + 1}ll - 1)" if number == -(1 << 63) else f"{number}ll"
     if dtype.name == "int32":
         return f"({number + 1} - 1)" if number == -(1 << 31) else str(number)

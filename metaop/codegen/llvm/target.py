@@ -114,7 +114,7 @@ def target_named(name: str) -> Target:
             if name == target.cpu or (name == system.processor == "aarch64"):
                 return target
     known = ", ".join(["native", *(cpu for cpu, _, _ in _LEVELS.values()), "aarch64"])
-    raise ArgumentError(f"{name!r} is no processor to compile for", fix=f"use one of {known}")
+    raise ArgumentError(f"{name!r} is not a processor to compile for", fix=f"use one of {known}")
 
 
 def targets_of(system: System) -> list[Target]:

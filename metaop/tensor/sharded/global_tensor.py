@@ -188,7 +188,7 @@ def _memory(input: Tensor) -> ShardedBuffer:
 
 def _no_global(input: Tensor) -> ArgumentError:
     return ArgumentError(
-        f"a tensor of shape {list(input.shape)} on {input.device} is no global tensor",
+        f"a tensor of shape {list(input.shape)} on {input.device} is not a global tensor",
         fix="make it one with to_global(placement=, sbp=)",
     )
 

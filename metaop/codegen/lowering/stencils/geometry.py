@@ -74,7 +74,7 @@ class Stencil(NamedTuple):
     """The sum of products in a kernel, and the windows along the height and the width.
 
     The right factor has the windows. Rows of the contraction and residues are the results at each
-    place. Channels are the reduced axes that are no taps; for the gradient by the weight there are
+    place. Channels are the reduced axes that are not taps; for the gradient by the weight there are
     none.
     """
 

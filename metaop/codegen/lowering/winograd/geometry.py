@@ -31,7 +31,7 @@ class Window(NamedTuple):
 class Geometry(NamedTuple):
     """The outer and the inner window of a contraction, and the axes that are cut or left.
 
-    `tiles` has an extent for each column axis; `channels` are the depth axes that are no taps.
+    `tiles` has an extent for each column axis; `channels` are the depth axes that are not taps.
     """
 
     outer: Window

@@ -5,7 +5,7 @@ the whole image. It is cut into tiles of four positions, which with three result
 instead of twelve: 36 and not 144 in two dimensions. Both factors are evaluated at all points, a
 block of tiles at a time, the products of all tiles are summed point by point, and only the sums are
 combined to results. All that stays in scratch memory; a task owns a block of rows and channels (a
-channel is a column that is no result of a window).
+channel is a column that is not a result of a window).
 """
 
 from __future__ import annotations

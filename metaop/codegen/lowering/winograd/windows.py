@@ -1,12 +1,12 @@
 """The schedule of windows of three taps: fewer products, by Winograd's method.
 
-Tiles of m results along an axis see m + 2 inputs, and take as many products instead of 3m: 36 and
-not 144 for 4 x 4 results of a 3 x 3 window. Two launches. The first evaluates the left factor at
-all points of its windows, into memory [batch][row][point][channel] (a depth position that is no tap
-is a channel). A task of the second owns a block of tiles. It evaluates what their windows see,
-multiplies point by point with the micro-kernel of all contractions, and combines the products of
-each row to results, which go through what was fused behind. The index maps of both factors are
-evaluated as everywhere, so that paddings and producers are fused in front.
+Tiles of m results along an axis read m + 2 inputs, and take m + 2 products instead of 3m: for 4 x 4
+results of a 3 x 3 window, 36 instead of 144. There are two launches. The first evaluates the left
+factor at all points of its windows, into memory [batch][row][point][channel] (a depth position that
+is not a tap is a channel). A task of the second owns a block of tiles. It evaluates the inputs of
+their windows, multiplies point by point with the micro-kernel of all contractions, and combines the
+products of each row to results, which go through the epilogue. The index maps of both factors are
+evaluated as in all schedules, so padding and producers are fused.
 
 Results differ from plain sums by rounding. `rounding.py` bounds the difference, and channels are
 summed in runs to keep within the bound. An infinite input makes all results of its tiles NaN, and a
