@@ -17,8 +17,9 @@ from metaop.unified_graph.recording import Call, leaf, modes, record
 class Cell:
     """The storage that a tensor shares with its detached peers.
 
-    `_call` is the value, without gradient history; `writes` counts its changes. The recorder watches
-    a cell like a handle, so that its value does not hold the graph that made it longer than needed.
+    `_call` is the value, without gradient history; `writes` counts its changes. The recorder
+    watches a cell like a handle, so that its value does not hold the graph that made it longer than
+    needed.
     """
 
     __slots__ = ("_call", "writes", "__weakref__")
@@ -103,7 +104,7 @@ def move_retained(old: Call, new: Call) -> None:
 
 
 def accumulator(tensor: Any) -> Callable[[Cotangent], None]:
-    """A function that accumulates gradients in a tensor while it lives, without a reference cycle."""
+    """A function that accumulates gradients in a tensor while it lives; it holds no reference."""
     reference = ref(tensor)
 
     def accumulate(gradient: Cotangent) -> None:
