@@ -140,7 +140,8 @@ static __device__ {ctype} {name}({ctype} value)
 
 # --- atomic updates -------------------------------------------------------------------------------
 
-# The type that atomicAdd knows for an element type; the rest loops over compare-and-swap.
+# The type that atomicAdd knows for an element type; the rest loops over compare-and-swap. The first
+# read is volatile, since other threads change the word: a plain one would be a data race with them.
 _ATOMIC_ADD = {
     "float32": "float",
     "float64": "double",
@@ -175,7 +176,7 @@ def _whole_word(reducer: str, dtype: DType) -> str:
     return f"""\
 {{
     {word}* const word = ({word}*)target;
-    {word} seen = *word, expected;
+    {word} seen = *(volatile {word}*)word, expected;
     do {{
         expected = seen;
         const {ctype} old = {from_bits.format("seen")};
@@ -201,7 +202,7 @@ def _part_of_word(reducer: str, dtype: DType) -> str:
 {{
     unsigned* const word = (unsigned*)((unsigned long long)target & ~3ull);
     const unsigned shift = 8 * ((unsigned long long)target & 3ull);
-    unsigned seen = *word, expected;
+    unsigned seen = *(volatile unsigned*)word, expected;
     do {{
         expected = seen;
         const {ctype} old = {old};

@@ -28,7 +28,7 @@ static __device__ void update_max_int8(signed char* target, signed char value)
 {
     unsigned* const word = (unsigned*)((unsigned long long)target & ~3ull);
     const unsigned shift = 8 * ((unsigned long long)target & 3ull);
-    unsigned seen = *word, expected;
+    unsigned seen = *(volatile unsigned*)word, expected;
     do {
         expected = seen;
         const signed char old = (signed char)((seen >> shift) & 0xffu);
