@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
-import re
 import shutil
-import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -13,21 +10,13 @@ import numpy as np
 
 from metaop.codegen.cuda.emit import emit
 from metaop.codegen.cuda.layout import layout_of
-from metaop.codegen.cuda.types import storage_type
 from metaop.codegen.nest import ir
 from metaop.codegen.schedule import Schedule
 from metaop.unified_graph.faults import reported_fault
 from metaop.unified_graph.node import Input, Node
+from tests.cuda.emulator.compiling import ORDERS, Kernel, KernelFault, compiled, launcher
 
-HEADER = Path(__file__).parent / "cuda_emulator.h"
-COMMAND = (
-    *("g++", "-O1", "-std=c++17", "-fPIC", "-shared", "-w"),
-    *("-fwrapv", "-fno-strict-aliasing"),
-    # Misaligned parts and indices outside of shared memory end the process with a message.
-    *("-fsanitize=alignment,bounds", "-fno-sanitize-recover=all"),
-)
-# The orders in which blocks, and the threads of each, take their turns.
-ORDERS = ("forward", "reverse", "random")
+__all__ = ["ORDERS", "Emulator", "KernelFault", "evaluate", "is_available"]
 # Bytes around every buffer that no kernel may read or write: NaN, and checked afterwards.
 _GUARD = 512
 
@@ -35,10 +24,6 @@ _GUARD = 512
 def is_available() -> bool:
     """Whether there is a C++ compiler."""
     return shutil.which("g++") is not None
-
-
-class KernelFault(Exception):
-    """A kernel did what no kernel may do on a GPU."""
 
 
 class Emulator:
@@ -53,21 +38,13 @@ class Emulator:
         folder: Path,
         change: Callable[[str], str] = lambda text: text,
     ) -> None:
-        self._number = {nest: k for k, nest in enumerate(dict.fromkeys(nests))}
-        parts = [f'#include "{HEADER}"\n']
-        self._waits = {}
-        for nest, number in self._number.items():
-            text = change(emit(nest, f"kernel{number}"))
-            (folder / f"kernel{number}.cu").write_text(text)
-            self._waits[nest] = "_sync" in text
-            parts.append(_launcher(nest, number))
-        source, library = folder / "kernels.cpp", folder / "kernels.so"
-        source.write_text("\n".join(parts))
-        command = [*COMMAND, str(source), "-o", str(library)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise KernelFault(re.sub(r"(?m)^.*note:.*$", "", done.stderr)[:4000])
-        self._library = ctypes.CDLL(str(library))
+        names = {nest: f"kernel{k}" for k, nest in enumerate(dict.fromkeys(nests))}
+        texts = {nest: change(emit(nest, name)) for nest, name in names.items()}
+        parts = [
+            launcher(text, names[nest], f"launch_{names[nest]}") for nest, text in texts.items()
+        ]
+        library = compiled("\n".join(parts), folder)
+        self._kernels = {nest: Kernel(library, f"launch_{name}") for nest, name in names.items()}
 
     def run(
         self,
@@ -77,27 +54,20 @@ class Emulator:
         order: str = "forward",
         most_blocks: int = 1 << 16,
     ) -> None:
-        """Runs a kernel in place on `buffers`; raises KernelFault when threads never meet."""
+        """Runs a kernel in place on `buffers`, of which some may be the same array.
+
+        Raises KernelFault when threads never meet, race for memory, or leave their buffers.
+        """
         layout = layout_of(nest)
-        number = self._number[nest]
-        launch = getattr(self._library, f"launch{number}")
-        launch.restype = ctypes.c_char_p
-        guarded = [_Guarded(buffer) for buffer in buffers]
-        addresses = (ctypes.c_void_p * len(buffers))(*(one.address for one in guarded))
-        arguments = (ctypes.c_longlong * max(len(nest.arguments), 1))(*nest.arguments)
-        message = launch(
-            layout.blocks(nest, most_blocks),
-            layout.threads,
-            addresses,
-            arguments,
-            ctypes.c_void_p(error.ctypes.data),
-            int(self._waits[nest]),
-            ORDERS.index(order),
-        )
-        if message:
-            raise KernelFault(f"{nest.name}: {message.decode()}")
-        for position, one in enumerate(guarded):
-            if not one.copy_back():
+        guarded = {id(buffer): _Guarded(buffer) for buffer in buffers}
+        addresses = [guarded[id(buffer)].address for buffer in buffers]
+        words = [*addresses, *nest.arguments, error.ctypes.data]
+        try:
+            self._kernels[nest](layout.blocks(nest, most_blocks), layout.threads, words, order)
+        except KernelFault as fault:
+            raise KernelFault(f"{nest.name}: {fault}") from None
+        for position, buffer in enumerate(buffers):
+            if not guarded[id(buffer)].copy_back():
                 raise KernelFault(f"{nest.name} writes outside of buffer {position}")
 
 
@@ -118,33 +88,6 @@ class _Guarded:
         self.array[...] = flat.reshape(self.array.shape)
         guards = np.concatenate((self.bytes[: self.start], self.bytes[self.stop :]))
         return bool((guards == 0xFF).all())
-
-
-def _launcher(nest: ir.LoopNest, number: int) -> str:
-    arguments = [
-        f"({storage_type(parameter.dtype)}*)launch->buffers[{k}]"
-        for k, parameter in enumerate(nest.parameters)
-    ]
-    arguments += [f"(index_t)launch->arguments[{k}]" for k in range(len(nest.arguments))]
-    call = ", ".join([*arguments, "launch->error"])
-    return f"""\
-namespace nest{number} {{
-#include "kernel{number}.cu"
-struct Launch {{ void** buffers; const long long* arguments; long long* error; }};
-static void call(void* data)
-{{
-    const Launch* launch = (const Launch*)data;
-    kernel{number}({call});
-}}
-extern "C" const char* launch{number}(
-    int blocks, int threads, void** buffers, const long long* arguments, long long* error,
-    int waits, int order)
-{{
-    Launch launch = {{buffers, arguments, error}};
-    return emulate(call, &launch, blocks, threads, waits, order);
-}}
-}}
-"""
 
 
 def evaluate(

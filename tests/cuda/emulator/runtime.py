@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-import fcntl
-import hashlib
 import os
-import re
-import subprocess
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +12,7 @@ import numpy as np
 
 from metaop.codegen.cuda.device import DeviceBuffer, DeviceProperties
 from metaop.codegen.memory.buffers import Buffer
-from tests.cuda.emulator import COMMAND, HEADER, ORDERS, KernelFault
-
-_KERNEL = re.compile(r"__global__ void __launch_bounds__\(\d+\) (\w+)\((.*?)\)\n\{", re.S)
+from tests.cuda.emulator.compiling import Kernel, compiled, launcher
 
 
 class EmulatedRuntime:
@@ -79,65 +72,11 @@ class EmulatedRuntime:
         return DeviceProperties("emulated", 9, 0, 1 << 30, self.multiprocessors)
 
 
-def load(text: str, symbol: str, folder: Path) -> Any:
+def load(text: str, symbol: str, folder: Path) -> Kernel:
     """A kernel, compiled into a folder, where several processes may look for it."""
-    waits = int("_sync" in text)
-    code = f'#include "{HEADER.name}"\n{text}\n{_launcher(text, symbol, waits)}'
-    name = hashlib.sha256((HEADER.read_text() + code).encode()).hexdigest()[:16]
-    library, source = folder / f"{name}.so", folder / f"{name}.cpp"
-    with _locked(folder / HEADER.name) as header:
-        if not header.exists():
-            compiled = str(header.with_suffix(".h.gch"))
-            _compile(str(HEADER), "-x", "c++-header", "-o", compiled)
-            header.write_text(HEADER.read_text())
-    with _locked(library):
-        if not library.exists():
-            source.write_text(code)
-            made = library.with_suffix(".new")
-            _compile("-I", str(folder), str(source), "-o", str(made))
-            made.replace(library)
-    launch = ctypes.CDLL(str(library)).launch
-    launch.restype = ctypes.c_char_p
-    return launch
+    return Kernel(compiled(launcher(text, symbol, "launch"), folder), "launch")
 
 
-@contextmanager
-def _locked(path: Path) -> Iterator[Path]:
-    """The path of a file that one process makes, while others wait."""
-    with path.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield path
-
-
-def _compile(*arguments: str) -> None:
-    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise KernelFault(done.stderr[:4000])
-
-
-def launch(kernel: Any, blocks: int, threads: int, arguments: Sequence[Any]) -> None:
+def launch(kernel: Kernel, blocks: int, threads: int, arguments: Sequence[Any]) -> None:
     """Runs a kernel to its end, its threads in the order that EMULATED_ORDER names."""
-    words = (ctypes.c_longlong * len(arguments))(*(int(one) for one in arguments))
-    order = ORDERS.index(os.environ.get("EMULATED_ORDER", "forward"))
-    message = kernel(blocks, threads, words, order)
-    if message:
-        raise KernelFault(message.decode())
-
-
-def _launcher(text: str, symbol: str, waits: int) -> str:
-    found = _KERNEL.search(text)
-    assert found is not None and found[1] == symbol
-    types = [parameter.strip().rpartition(" ")[0] for parameter in found[2].split(",")]
-    types = [kind.replace("__restrict__", "") for kind in types]
-    arguments = ", ".join(f"({kind})words[{k}]" for k, kind in enumerate(types))
-    return f"""\
-static void call(void* data)
-{{
-    const long long* words = (const long long*)data;
-    {symbol}({arguments});
-}}
-extern "C" const char* launch(int blocks, int threads, long long* words, int order)
-{{
-    return emulate(call, words, blocks, threads, {waits}, (Order)order);
-}}
-"""
+    kernel(blocks, threads, arguments, os.environ.get("EMULATED_ORDER", "forward"))
