@@ -55,8 +55,8 @@ class SharedTile(NamedTuple):
 
 
 _TILES = (SharedTile(128, 128, 8, 8), SharedTile(64, 64, 16, 4), SharedTile(32, 32, 32, 4))
-# For results of few columns; those of few rows take it turned. With 8 columns NVRTC needs three times
-# the registers, and with deeper steps it spills some.
+# For results of few columns; those of few rows take it turned. With 8 columns NVRTC needs three
+# times the registers, and with deeper steps it spills some.
 _THIN = SharedTile(128, 16, 8, 4)
 # Doubles take twice the registers.
 _LARGEST_OF_DOUBLES = 64 * 64
