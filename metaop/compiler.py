@@ -287,9 +287,11 @@ def _distributed_program(subgraph: Subgraph, scheduled: Callable[[], Schedule]) 
     placement = subgraph.outputs[0].type.device.placement
     own = placement.memory.device
     graph = on_nodes(unroll)(scheduled())
-    if any(node.dtype.is_complex for node in (*graph.inputs, *topological(graph.outputs))):
+    if own.type == "cuda" and any(
+        node.dtype.is_complex for node in (*graph.inputs, *topological(graph.outputs))
+    ):
         raise UnsupportedError(
-            "complex numbers do not lie on several ranks",
+            "NCCL sends no complex numbers",
             fix="keep view_as_real(tensor) in global tensors, and view_as_complex on each rank",
         )
     return DistributedProgram(graph.inputs, graph.outputs, placement.world, local_compiler(own))

@@ -37,6 +37,7 @@ from metaop.elementwise.meta_op import Elementwise
 from metaop.reduce.meta_op import Reduce
 from metaop.reduce.reducers import REDUCERS
 from metaop.reindex.meta_op import Reindex
+from metaop.reindex.reinterpret import Reinterpret
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import IndexMap
 from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr
@@ -81,7 +82,9 @@ def split_rules(node: Node, mesh: Mesh) -> Iterator[Rule]:
     """The rules by which the ranks of all axes of `mesh` together share one loop axis."""
     access = node.op.access(node)
     ranks = prod(mesh)
-    for axis, extent in enumerate(access.extents):
+    # A rank holds whole complex numbers, so no two ranks share the parts of one.
+    shared = node.inputs[0].ndim if isinstance(node.op, Reinterpret) else len(access.extents)
+    for axis, extent in enumerate(access.extents[:shared]):
         if extent < ranks or ranks == 1:
             continue
         choices = [
@@ -181,7 +184,7 @@ def _flow_rules(node: Node) -> Iterator[Rule]:
         yield Rule((partial, *rest), partial, "flow")
     elif isinstance(op, Elementwise):
         yield from _elementwise_flow(op, node)
-    elif isinstance(op, Reshard):
+    elif isinstance(op, (Reinterpret, Reshard)):
         yield Rule((Partial(),), Partial(), "flow")
 
 
@@ -207,7 +210,7 @@ def _elementwise_flow(op: Elementwise, node: Node) -> Iterator[Rule]:
 
 def _cast_is_linear(node: Node) -> bool:
     source = node.inputs[0].dtype.kind
-    return source != "bool" and (source == node.dtype.kind or node.dtype.kind == "float")
+    return source != "bool" and node.dtype.kind in (source, "float", "complex")
 
 
 def _linear_operands(degree: str, count: int) -> list[tuple[int, ...]]:

@@ -26,7 +26,16 @@ LOCAL = (
     "equal",
     "pipeline",
 )
-GLOBAL = ("graph", "network", "placing", "stages", "meshes", "predicted", "found")
+GLOBAL = (
+    "graph",
+    "network",
+    "placing",
+    "stages",
+    "meshes",
+    "predicted",
+    "found",
+    "complex_numbers",
+)
 MODELS = ("models",)
 
 

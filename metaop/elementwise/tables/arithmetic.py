@@ -125,6 +125,7 @@ ROWS = (
         llvm=lambda b, x: x,
         cuda="({0})",
         gradient=lambda g, y, x: (g,),
+        degree="linear",
     ),
     ScalarFunction(
         "abs",
