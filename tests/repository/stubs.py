@@ -104,6 +104,9 @@ def methods() -> str:
     for name, value in found.items():
         if isinstance(value, property):
             body += f"    @property\n    {_definition(name, value.fget, names, 'self')}\n"
+            if value.fset is not None:
+                setter = f"def {name}(self, value: Any) -> None: ..."
+                body += f"    @{name}.setter\n    {setter}\n"
         else:
             body += f"    {_definition(name, value, names, 'self')}\n"
     text = "What declarations bind to Tensor."
