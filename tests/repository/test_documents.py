@@ -5,15 +5,20 @@ A program of a page stands alone. The tutorials are run as a whole: see test_tut
 
 from __future__ import annotations
 
+import argparse
+import importlib
 import re
 import runpy
+import shlex
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
 
 from benchmarks import zoo
 from metaop.inspect import documents
+from models.__main__ import networks
 from tests.repository import stubs
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -74,3 +79,34 @@ def test_programs_in_documents_run(
     path = tmp_path / "program.py"
     path.write_text(program)
     runpy.run_path(str(path), run_name="__main__")
+
+
+def _trainings() -> list[tuple[str, str]]:
+    """The networks that pages and networks' own files say how to train, with the options."""
+    command = re.compile(r"-m (?:metaop\.)?models[. ](\w+)(?: train)?((?: [^\s`]+)*)")
+    root, known, found = DOCS.parent, networks(), []
+    for path in (root / "README.md", *DOCS.rglob("*.md"), *root.glob("models/*.py")):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            match = command.search(line)
+            is_command = line.lstrip().startswith(("python", "metaop run"))
+            if match and is_command and match[1] in known:
+                found.append((match[1], match[2]))
+    return sorted(set(found))
+
+
+@pytest.mark.parametrize(("network", "options"), _trainings())
+def test_networks_take_the_options_that_documents_tell(
+    network: str, options: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Understood(Exception):
+        pass
+
+    parse = argparse.ArgumentParser.parse_args
+
+    def stop(parser: argparse.ArgumentParser, *arguments: Any) -> NoReturn:
+        parse(parser, *arguments)
+        raise Understood
+
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", stop)
+    with pytest.raises(Understood):
+        importlib.import_module(f"models.{network}").main(shlex.split(options))
