@@ -10,6 +10,7 @@ import numpy as np
 
 from metaop.errors import ArgumentError
 from metaop.tensor.core import Tensor
+from metaop.tensor.grad_fn import GradFn
 from metaop.tensor.promotion import defaults
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.tensor_type import META
@@ -218,13 +219,7 @@ def text_of(input: Tensor, prefix: str = "tensor(") -> str:
 
 def gradient_function_name(input: Tensor) -> str:
     """The name that `grad_fn` prints: of the operator that made a tensor; empty for a leaf."""
-    if input.is_leaf:
-        return ""
-    call = input.call
-    if call.signature is None and call.inputs:
-        call = call.inputs[0]
-    name = call.signature.composite.name if call.signature is not None else "function"
-    return "".join(word.capitalize() for word in name.split("_")) + "Backward0"
+    return "" if input.is_leaf else GradFn(input.call).name()
 
 
 def _with_suffixes(text: str, suffixes: list[str], indent: int) -> str:

@@ -503,3 +503,27 @@ def test_parts_that_two_gradients_read() -> None:
         return layer.weight.grad.sum().item()
 
     assert run(metaop) == pytest.approx(run(torch), rel=1e-4)
+
+
+def test_results_of_a_function_name_it() -> None:
+    def described(lib: Any) -> list[Any]:
+        class Both(lib.autograd.Function):
+            @staticmethod
+            def forward(ctx: Any, x: Any) -> Any:
+                return x * 2, x * 3
+
+            @staticmethod
+            def backward(ctx: Any, first: Any, second: Any) -> Any:
+                return 2 * first + 3 * second
+
+        x = lib.ones(2, requires_grad=True)
+        first, second = Both.apply(x)
+        total = first * second
+        reached = [(one.name(), index) for one, index in total.grad_fn.next_functions]
+        leaves = [one.name().split(":")[-1] for one, _ in second.grad_fn.next_functions]
+        loss = lib.ones((), requires_grad=True) * 2
+        return [repr(second), reached, leaves, f"{loss} {loss:.1f}"]
+
+    mine, theirs = described(metaop), described(torch)
+    assert [mine[0].split()[-1], *mine[1:]] == [theirs[0].split()[-1], *theirs[1:]]
+    assert mine[1] == [("BothBackward", 0), ("BothBackward", 1)]
