@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,12 +17,12 @@ from metaop.executor import realize, run
 from metaop.nn.counter import count_of
 from metaop.operators.basic import constant_fill
 from metaop.operators.repetition import repeat
+from metaop.operators.steps import FixedStep
 from metaop.tensor.core import Tensor, from_array, wrap
 from metaop.tensor.shared_storage import settle
 from metaop.trees import tree_unflatten
 from metaop.unified_graph.cut import cut_at, recorder
-from metaop.unified_graph.loop import Body, body_inputs
-from metaop.unified_graph.node import Node
+from metaop.unified_graph.node import Node, input_node
 from metaop.unified_graph.recording import Call, leaf, modes, record, results, scalar_leaf
 from metaop.unified_graph.rewrite import rebuild
 from metaop.unified_graph.tensor_type import TensorType
@@ -74,7 +75,6 @@ class Repeated:
         if graph.results is None:
             raise NotRepeatableError("it returns what it does not compute")
         self.returned = list(dict.fromkeys(n for n in graph.results if n is not None))
-        self._bodies: dict[int, tuple[Body, tuple[Node, ...]]] = {}
 
     def may_go_on(self, tensors: Sequence[Tensor]) -> bool:
         """Whether the next step would do what was traced, after the steps before it have run."""
@@ -94,15 +94,15 @@ class Repeated:
 
         What the steps write is assigned after the last; returns their results, stacked.
         """
-        length = len(drawn)
         with recorder.lock:
             before, modes.gradients = modes.gradients, False
             casts, modes.casts = modes.casts, None
             try:
                 realize()
-                body, stacked = self._body(length)
+                flags = tuple(one.is_sliced for one in self.rest)
                 inputs = [*self._first(), *self._rest(stacks, drawn)]
-                made = list(results(record(repeat, inputs, (body, stacked))))
+                attributes = (self._step, 1, flags, len(drawn), False, False, False)
+                made = list(results(record(repeat, inputs, attributes)))
                 del inputs
                 run(cut_at(made, live_residuals), whole=True)
             finally:
@@ -112,22 +112,18 @@ class Repeated:
 
     # --- the graph --------------------------------------------------------------------------------
 
-    def _body(self, length: int) -> tuple[Body, tuple[Node, ...]]:
-        """The loop of a given length, and what it returns from each step."""
-        if length in self._bodies:
-            return self._bodies[length]
+    @cached_property
+    def _step(self) -> FixedStep:
+        """What a step makes: the carried values, then what it returns."""
         graph = self.graph
-        flags = tuple(one.is_sliced for one in self.rest)
         carried = [graph.outputs[one.output] for one in self.carried]
-        whole = [_stacked(graph.types[one.slot], length, one.is_sliced) for one in self.rest]
-        inputs = body_inputs([*carried, *whole], len(carried), flags)[1:]
+        given = [graph.types[one.slot] for one in self.rest]
+        kinds: list[Node | TensorType] = [*carried, *given]
+        inputs = [input_node(k, kind.shape, kind.dtype) for k, kind in enumerate(kinds)]
         slots = [*(one.slots for one in self.carried), *([one.slot] for one in self.rest)]
         own = {graph.inputs[k]: node for known, node in zip(slots, inputs) for k in known}
         wanted = [*carried, *(graph.outputs[number] for number in self.returned)]
-        nodes = rebuild(wanted, own)
-        body = Body(tuple(nodes[: len(carried)]), flags, length)
-        found = self._bodies[length] = body, tuple(nodes[len(carried) :])
-        return found
+        return FixedStep(tuple(inputs), tuple(rebuild(wanted, own)))
 
     # --- its operands -----------------------------------------------------------------------------
 
@@ -190,11 +186,6 @@ class Repeated:
             for number in self.graph.results
         ]
         return tree_unflatten(leaves, self.graph.structure)
-
-
-def _stacked(kind: TensorType, length: int, is_sliced: bool) -> TensorType:
-    shape = (length, *kind.shape) if is_sliced else kind.shape
-    return TensorType(shape, kind.dtype, kind.device)
 
 
 def _tensor_at(place: Place) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from metaop.errors import ArgumentTypeError, ControlFlowError
 from metaop.operators.basic import constant_fill
-from metaop.operators.step_graph import FixedStep, StepCall, StepGraph, Wires, stopped
+from metaop.operators.steps import FixedStep, GeneralStep, StepCall, Wires, stopped
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.functions.creation import as_tensor
 from metaop.trees import TreeSpec, tree_flatten, tree_unflatten
@@ -44,7 +44,7 @@ class Step(NamedTuple):
     def types(self) -> list[TensorType]:
         return [call.type for call in self.results]
 
-    def graph(self, closed: Sequence[Call]) -> StepGraph | FixedStep:
+    def graph(self, closed: Sequence[Call]) -> GeneralStep | FixedStep:
         """The step as a graph whose inputs are its arguments and then `closed`."""
         inputs = [*self.arguments, *closed]
         order = _order(self.results, set(inputs))
@@ -53,7 +53,7 @@ class Step(NamedTuple):
         except _DerivedError:
             return self._fixed(inputs, order)
 
-    def _general(self, inputs: Sequence[Call], order: Sequence[Call]) -> StepGraph:
+    def _general(self, inputs: Sequence[Call], order: Sequence[Call]) -> GeneralStep:
         known = {call: position for position, call in enumerate(inputs)}
         end = len(inputs)
         calls = []
@@ -81,7 +81,7 @@ class Step(NamedTuple):
             )
             known[call] = end
             end += signature.result_count
-        return StepGraph(tuple(calls), Wires(tuple([known[call] for call in self.results])))
+        return GeneralStep(tuple(calls), Wires(tuple([known[call] for call in self.results])))
 
     def _fixed(self, inputs: Sequence[Call], order: Sequence[Call]) -> FixedStep:
         nodes = [input_node(k, call.type.shape, call.type.dtype) for k, call in enumerate(inputs)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from metaop.elementwise.meta_op import apply
-from metaop.operators.step_graph import FixedStep, StepGraph
+from metaop.operators.steps import FixedStep, GeneralStep
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.composite import composite
 from metaop.unified_graph.loop import Body, body_inputs, last, stack
@@ -13,7 +13,7 @@ from metaop.unified_graph.node import Node, constant, input_node
 @composite(variadic=True)
 def repeat(
     operands: tuple[Node, ...],
-    step: StepGraph | FixedStep,
+    step: GeneralStep | FixedStep,
     hidden: int,
     sliced: tuple[bool, ...],
     length: int,
@@ -39,7 +39,7 @@ def repeat(
 
 @composite(variadic=True)
 def choose(
-    operands: tuple[Node, ...], chosen: StepGraph | FixedStep, other: StepGraph | FixedStep
+    operands: tuple[Node, ...], chosen: GeneralStep | FixedStep, other: GeneralStep | FixedStep
 ) -> tuple[Node, ...]:
     """What one of two steps makes of all operands but the first, a bool that chooses.
 

@@ -35,7 +35,7 @@ class StepCall(NamedTuple):
     ends_history: bool
 
 
-class StepGraph(NamedTuple):
+class GeneralStep(NamedTuple):
     """A step of which every composite can be expanded for other sizes."""
 
     calls: tuple[StepCall, ...]
