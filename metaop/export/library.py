@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,16 +19,19 @@ from metaop.codegen.llvm.emission.emit import emit
 from metaop.codegen.llvm.emission.scratch import most_scratch
 from metaop.codegen.llvm.machine import machine_for
 from metaop.codegen.llvm.objects.object_code import linked_object
+from metaop.codegen.llvm.rows import Steps
 from metaop.codegen.llvm.system import host_system
 from metaop.codegen.llvm.target import Target, target_named
+from metaop.codegen.lowering import LoweredKernel
+from metaop.codegen.lowering.repetition import flattened
 from metaop.codegen.memory.slots import Slots
 from metaop.codegen.nest.ir import LoopNest
 from metaop.compiler import schedule
 from metaop.errors import ArgumentError, UnsupportedError
-from metaop.export.driver import ALIGNMENT, Copy, Driver, Launch, Place, driver_text
+from metaop.export.driver import ALIGNMENT, Copy, Driver, driver_text
 from metaop.export.header import Array, Signature, header_text
+from metaop.export.launches import Launch, Place, Repeat, Slot
 from metaop.export.program import Program, Size
-from metaop.fusion.unroll import unroll
 from metaop.serialization.damage import Damage
 from metaop.unified_graph.node import Node
 from metaop.unified_graph.shape_env import ShapeEnv
@@ -179,7 +182,6 @@ class _Planned:
         self._symbols = {size.name: self._symbol(size) for size in self.sizes}
         try:
             inputs, weights, outputs = program.nodes({**fixed, **self._symbols})
-            outputs = unroll(outputs)
             self._inputs, self._outputs = inputs, outputs
             self._schedule = schedule([*inputs, *weights], outputs, machine_for(target), self.env)
         except Damage as reason:
@@ -193,9 +195,6 @@ class _Planned:
         self._kernels: dict[str, str] = {}
         self._cache: KernelCache[str] = KernelCache(self._kernel)
         self.weights, self._weight_offsets = self._packed()
-        self.launches = [
-            (*self._cache.kernel_for(launch.nest), launch) for launch in self._schedule.launches
-        ]
 
     @property
     def weights_symbol(self) -> str:
@@ -264,22 +263,15 @@ class _Planned:
                 else place
                 for slot, place in places.items()
             }
-        launches = [
-            Launch(
-                kernel,
-                [places[self._numbering.of[node]] for node in launch.buffers],
-                arguments,
-                launch.nest.tasks,
-            )
-            for kernel, arguments, launch in self.launches
-        ]
+        writer = _Launches(self._cache.kernel_for, self._numbering.count)
+        launches = writer.around(self._schedule.launches, self._numbering.of, places)
         copies = []
         for number, (passed, place) in enumerate(self._numbering.results):
             source = places[place if passed else self._first_made + place]
             if source.base != f"result{number}":
                 nbytes = self._schedule.outputs[number].nbytes
                 copies.append(Copy(Place(f"result{number}"), source, nbytes))
-        scratch = [most_scratch(launch.nest.body) for launch in self._schedule.launches]
+        scratch = [most_scratch(one.nest.body) for one in flattened(self._schedule.launches)]
         arena = self._schedule.arena_bytes
         symbols = {str(symbol): f"%{name}" for name, symbol in self._symbols.items()}
         return Driver(
@@ -292,6 +284,8 @@ class _Planned:
             maximum([0, *scratch]),
             self.env,
             symbols,
+            writer.loops,
+            writer.slots,
         )
 
     def _pointers(self, embed: bool) -> list[str]:
@@ -324,6 +318,42 @@ class _Planned:
     def _shape(self, node: Node) -> list[str]:
         texts = {str(symbol): name for name, symbol in self._symbols.items()}
         return [_named(extent, texts) for extent in node.shape]
+
+
+class _Launches:
+    """Makes the launches of a driver, and counts its loops and the slots that they keep."""
+
+    def __init__(self, kernel_for: Callable[[LoopNest], tuple[str, Any]], slots: int) -> None:
+        self._kernel_for = kernel_for
+        self.loops, self.slots = 0, slots
+
+    def around(
+        self,
+        launches: Sequence[LoweredKernel],
+        slots: Mapping[Node, int],
+        places: Mapping[int, Place] | None,
+    ) -> list[Launch | Repeat]:
+        """Launches on nodes with `slots`, which the function knows by `places` outside of loops."""
+        return [self._one(launch, slots, places) for launch in launches]
+
+    def _one(
+        self, launch: LoweredKernel, slots: Mapping[Node, int], places: Mapping[int, Place] | None
+    ) -> Launch | Repeat:
+        numbers = [slots[node] for node in launch.buffers]
+        if launch.repetition is None:
+            buffers = [Slot(one) if places is None else places[one] for one in numbers]
+            kernel, arguments = self._kernel_for(launch.nest)
+            return Launch(kernel, buffers, arguments, launch.nest.tasks)
+        bases = [] if places is None else [(one, places[one]) for one in dict.fromkeys(numbers)]
+        steps = Steps(self._fresh, launch.repetition, slots)
+        number, self.loops = self.loops, self.loops + 1
+        inner = self.around(steps.schedule.launches, steps.slots, None)
+        once = steps.schedule.once
+        return Repeat(number, steps, bases, inner[:once], inner[once:])
+
+    def _fresh(self) -> int:
+        self.slots += 1
+        return self.slots - 1
 
 
 def _bounds(size: Size) -> str:

@@ -20,6 +20,7 @@ from metaop.errors import ArgumentError, UnsupportedError
 from metaop.export.library import compile_library
 from metaop.utils._pytree import tree_leaves
 from tests.export.networks import QUICK, images, network, of_images, resized, tokens
+from tests.export.test_loops import FORMS
 
 CC = next((found for name in ("cc", "gcc", "clang") if (found := shutil.which(name))), None)
 needs_cc = pytest.mark.skipif(CC is None, reason="no C compiler is found")
@@ -165,6 +166,24 @@ def test_c_programs_compute_what_modules_do(name: str, tmp_path: Path) -> None:
         wanted = outputs(model, inputs)
         sizes = list(program.sizes_of([one.shape for one in inputs]).values())
         same(run_in_c(tmp_path, inputs, wanted, sizes), wanted)
+
+
+@needs_cc
+@pytest.mark.parametrize("name", FORMS)
+def test_loops_are_loops_of_the_library(name: str, tmp_path: Path) -> None:
+    """Any number of steps, carried and stacked values, choices, and loops that values end."""
+    function, example = FORMS[name](), images(6, 3, 4)
+    axes = {0: "length", 1: "rows"}
+    if name == "cond":
+        example, axes = example[0], {0: "rows"}
+    program = metaop.export(function, metaop.from_numpy(example), tmp_path / "m.mo", dynamic=[axes])
+    compile_library(program, tmp_path / "libprogram.so", "x86-64-v3")
+    check_imports(tmp_path / "libprogram.so")
+    for shape in ((6, 3, 4), (20, 2, 4), (2, 3, 4)):
+        x = images(*shape[-example.ndim :])
+        for given in (x, -x):
+            wanted = outputs(function, [given])
+            same(run_in_c(tmp_path, [given], wanted, x.shape[:-1]), wanted)
 
 
 @needs_cc

@@ -6,7 +6,7 @@ sets: fixed ones of its private memory, set once, and those that advance with ev
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from metaop.codegen.llvm.kernels import kernel_cache
@@ -58,7 +58,7 @@ class Rows:
             if launch.repetition is None:
                 self._rows[row] = _launch(launch, slots, *next(kernels))
             else:
-                found = _Steps(self, launch.repetition, slots)
+                found = Steps(self.slot, launch.repetition, slots)
                 arguments = (self._add(found.schedule, found.slots) - row, *found.arguments)
                 numbers = tuple(slots[node] for node in launch.buffers)
                 self._rows[row] = Launch(launch.nest.name, None, numbers, arguments, 0, 1)
@@ -78,29 +78,33 @@ def _launch(
     return Launch(nest.name, kernel, numbers, arguments, nest.tasks, nest.grain)
 
 
-class _Steps:
+class Steps:
     """The work of a loop besides the launches of its steps, and the slots of their nodes.
 
-    Addresses in `fixed` are (slot, slot of the base, offset); those that move are (slot, slot of
+    `fresh` gives slots that nothing else has; nodes around the loop have those in `outer`.
+
+    Addresses in `fixed` are (slot, slot of the base, offset); those `moving` are (slot, slot of
     the base, start, stride, mask, first): at step t the offset is start + (t & mask) * stride, but
-    the first step has the address of the slot `first` if there is one. Copies are (slot to, slot
-    from, bytes).
+    the first step has the address of the slot `first` if there is one. Copies `between` steps and
+    `after` the last one are (slot to, slot from, bytes).
     """
 
-    def __init__(self, rows: Rows, repetition: Repetition, outer: Mapping[Node, int]) -> None:
-        self._rows = rows
+    def __init__(
+        self, fresh: Callable[[], int], repetition: Repetition, outer: Mapping[Node, int]
+    ) -> None:
+        self._fresh = fresh
         self._outer = outer
         self._repetition = repetition
         self.schedule = repetition.step
-        self._body = repetition.body
+        self.body = repetition.body
         self._base = outer[repetition.workspace]
         self.slots: dict[Node, int] = {}
-        self._fixed: list[tuple[Any, ...]] = []
-        self._moving: list[tuple[Any, ...]] = []
-        self._between: list[tuple[Any, ...]] = []
-        self._after: list[tuple[Any, ...]] = []
+        self.fixed: list[tuple[Any, ...]] = []
+        self.moving: list[tuple[Any, ...]] = []
+        self.between: list[tuple[Any, ...]] = []
+        self.after: list[tuple[Any, ...]] = []
         self._copied: list[tuple[int, Node]] = []
-        count = len(self._body.carried)
+        count = len(self.body.carried)
         roots = [root for root in repetition.results if root.op.stacked is not None]  # type: ignore
         # A value may be stacked and carried at once: then a step reads the stack.
         self._stacks: dict[Node, int] = {}
@@ -114,53 +118,62 @@ class _Steps:
         for node, place in zip(repetition.step.temporaries, repetition.step.offsets):
             self.slots[node] = self._place(repetition.arena + place)
         for slot, node in self._copied:
-            self._between.append((slot, self.slots[node], node.nbytes))
+            self.between.append((slot, self.slots[node], node.nbytes))
         for root in repetition.results:
             assert isinstance(root.op, Loop)
             if root.op.stacked is None:
                 source = self.slots[self.schedule.inputs[1 + root.op.number]]
-                self._after.append((outer[root], source, root.nbytes))
+                self.after.append((outer[root], source, root.nbytes))
+
+    @property
+    def guard(self) -> int | None:
+        """The slot of the flag that ends the loop."""
+        return self.slots[self.schedule.inputs[1]] if self.body.guarded else None
+
+    @property
+    def position(self) -> tuple[int, Any, int]:
+        """The slot of a step's position, the first position and the way to the next one."""
+        first, stride = (self.body.length - 1, -1) if self.body.reverse else (0, 1)
+        return self.slots[self.schedule.inputs[0]], first, stride
 
     @property
     def arguments(self) -> tuple[Any, ...]:
         """The arguments of the loop for the runtime, except the distance to the rows of a step."""
-        body, inputs = self._body, self.schedule.inputs
-        guard = self.slots[inputs[1]] if body.guarded else -1
-        first, stride = (body.length - 1, -1) if body.reverse else (0, 1)
-        lists = (self._fixed, self._moving, self._between, self._after)
+        guard = _NONE if self.guard is None else self.guard
+        lists = (self.fixed, self.moving, self.between, self.after)
         once, every = self.schedule.once, len(self.schedule.launches) - self.schedule.once
-        head = (body.length, guard, self.slots[inputs[0]], first, stride, once, every)
+        head = (self.body.length, guard, *self.position, once, every)
         numbers = (number for rules in lists for rule in rules for number in rule)
         return (*head, *map(len, lists), *numbers)
 
     def _place(self, offset: Any) -> int:
-        slot = self._rows.slot()
-        self._fixed.append((slot, self._base, offset))
+        slot = self._fresh()
+        self.fixed.append((slot, self._base, offset))
         return slot
 
     def _move(self, base: int, start: Any, stride: Any, mask: int, first: int = _NONE) -> int:
-        slot = self._rows.slot()
-        self._moving.append((slot, base, start, stride, mask, first))
+        slot = self._fresh()
+        self.moving.append((slot, base, start, stride, mask, first))
         return slot
 
     def _along(self, whole: int, nbytes: Any, first: int = _NONE) -> int:
         """The slot of a step's element in a stack; with `first`, that of the step before it."""
         late = int(first != _NONE)
-        if self._body.reverse:
-            end = self._body.length - 1 + late
+        if self.body.reverse:
+            end = self.body.length - 1 + late
             return self._move(whole, end * nbytes, -nbytes, _EVERY, first)
         return self._move(whole, -late * nbytes, nbytes, _EVERY, first)
 
     def _inputs(self) -> None:
         index, *inputs = self.schedule.inputs
-        count = len(self._body.carried)
+        count = len(self.body.carried)
         self.slots[index] = self._place(0)
         wholes = [self._outer[operand] for operand in self._repetition.operands]
         for node, new, whole, place in zip(
             inputs, self.schedule.outputs, wholes, self._repetition.places
         ):
             self.slots[node] = self._carried(node.nbytes, new, whole, place)
-        for node, whole, flag in zip(inputs[count:], wholes[count:], self._body.sliced):
+        for node, whole, flag in zip(inputs[count:], wholes[count:], self.body.sliced):
             self.slots[node] = self._along(whole, node.nbytes) if flag else whole
 
     def _carried(self, nbytes: Any, new: Node, first: int, place: Any) -> int:
