@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import metaop
 import metaop.nn.functional as functional
 from metaop.codegen.cuda import backend
 from metaop.codegen.cuda import device as devices
-from metaop.errors import DeviceError, DimensionError
+from metaop.errors import DeviceError, DimensionError, UnsupportedError
 from metaop.executor import clear_programs
 from metaop.kernels import copy, lanes, scratch, task
 from metaop.nn.utils import clip_grad_norm_
@@ -175,6 +176,36 @@ def test_custom_kernels(device: metaop.device) -> None:
 # --- without a GPU --------------------------------------------------------------------------------
 
 without_gpu = pytest.mark.skipif(metaop.cuda.is_available(), reason="this machine has a GPU")
+
+
+def test_loops_and_choices(device: metaop.device, tmp_path: Path) -> None:
+    """Their steps run one after another, with the values and gradients of the CPU."""
+
+    def loss(weight: metaop.Tensor, xs: metaop.Tensor) -> metaop.Tensor:
+        def step(hidden: metaop.Tensor, x: metaop.Tensor) -> Any:
+            hidden = (hidden @ weight + x).tanh()
+            return hidden, metaop.cond(x.sum() > 0, lambda h: h * 2, lambda h: h.sin(), (hidden,))
+
+        last, kept = metaop.scan(step, xs[0] * 0, xs)
+        return last.sum() + (kept**2).sum()
+
+    gradient = metaop.func.grad(loss, (0, 1))
+    weight = normal(4, 4) * 0.3
+    for rows in (2, 3):
+        given = metaop.tensor(weight), metaop.tensor(normal(2, rows, 4))
+        found = gradient(*(x.to(device) for x in given))
+        for one, other in zip(found, gradient(*given), strict=True):
+            assert one.device == "cuda:0"
+            np.testing.assert_allclose(one.cpu().numpy(), other.numpy(), rtol=1e-4, atol=1e-5)
+    program = metaop.export(loss, given, tmp_path / "m.mo", dynamic=({}, {1: "rows"}))
+    there = program.to(device)(*(x.to(device) for x in given))
+    np.testing.assert_allclose(there.cpu().numpy(), loss(*given).numpy(), rtol=1e-4)
+
+
+def test_a_loop_that_values_end_is_refused(device: metaop.device) -> None:
+    x = metaop.ones(3, device=device)
+    with pytest.raises(UnsupportedError, match="fori_loop or scan"):
+        metaop.while_loop(lambda x: x.sum() < 100, lambda x: (x * 2,), (x,))[0].cpu().numpy()
 
 
 @without_gpu

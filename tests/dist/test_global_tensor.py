@@ -125,3 +125,27 @@ def test_local_tensors_refuse_to_mix_with_global_ones() -> None:
     tensor = distribute_tensor(metaop.ones(4, 4), row(2), BROADCAST)
     with pytest.raises(metaop.errors.DeviceError):
         tensor + metaop.ones(4, 4)
+
+
+@pytest.mark.parametrize("state", [BROADCAST, Split(0), Split(1)])
+def test_loops_and_choices(state: Sbp) -> None:
+    random = np.random.default_rng(0)
+    weight, xs = random.normal(size=(4, 4)) * 0.3, random.normal(size=(3, 6, 4))
+
+    def loss(weight: metaop.Tensor, xs: metaop.Tensor) -> metaop.Tensor:
+        def step(hidden: metaop.Tensor, x: metaop.Tensor) -> tuple[metaop.Tensor, metaop.Tensor]:
+            hidden = (hidden @ weight + x).tanh()
+            return hidden, metaop.cond(x.sum() > 0, lambda h: h * 2, lambda h: h.sin(), (hidden,))
+
+        last, kept = metaop.scan(step, xs[0] * 0, xs)
+        return last.sum() + (kept**2).sum()
+
+    alone = metaop.tensor(weight).requires_grad_()
+    wanted = loss(alone, metaop.tensor(xs))
+    wanted.backward()
+    spread = distribute_tensor(metaop.tensor(weight), row(2), BROADCAST).requires_grad_()
+    found = loss(spread, distribute_tensor(metaop.tensor(xs), row(2), state))
+    found.backward()
+    np.testing.assert_allclose(found.full_tensor().detach().numpy(), wanted.detach().numpy())
+    gradient = spread.grad.full_tensor().numpy()
+    np.testing.assert_allclose(gradient, alone.grad.numpy(), rtol=1e-9, atol=1e-12)
