@@ -205,7 +205,7 @@ def wgan_gp(f: Framework) -> Prepared:
     critic = network(f, "models.dcgan.Discriminator", 64, 1, 32, False)
     images = f.normal(16, 1, 32, 32), f.normal(16, 1, 32, 32, seed=1)
     mixing = f.tensor(np.random.default_rng(2).random((16, 1, 1, 1), np.float32))
-    players = network(f, "models.wgan_gp.WGAN", f.nn.Identity(), critic, 1)
+    players = network(f, "models.wgan_gp.WGANGP", f.nn.Identity(), critic, 1)
     turn = f.load("models.adversarial").Turn
 
     def loss_of(players: Any, real: Any, fake: Any, mixing: Any) -> Any:

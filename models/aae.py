@@ -1,6 +1,7 @@
-"""AAE: an autoencoder whose codes a discriminator cannot tell from noise.
+"""AAE: an autoencoder whose codes follow a prior, which a discriminator enforces.
 
-After A. Makhzani and others, "Adversarial autoencoders", 2015. So noise may be decoded to images.
+After A. Makhzani and others, "Adversarial autoencoders", 2015. The prior is normal noise, so the
+decoder generates images from noise.
 
     python -m models.aae --steps 300 --out runs/aae.png
 """
@@ -12,14 +13,17 @@ from collections.abc import Sequence
 import metaop
 from metaop import nn
 
-from .adversarial import Turn, adversarial_loss, drawing_options, learn_in_turn
+from .adversarial import Turn, adversarial_loss, gan_options, train_adversaries
 from .demonstration import digit_images
 from .gan import GAN
 from .mlp import MLP
 
 
-class Coder(nn.Module):
-    """Images (batch, 1, size, size) to codes (batch, latent) and back, fully connected."""
+class Autoencoder(nn.Module):
+    """A fully connected encoder and decoder.
+
+    `encode` maps images (batch, 1, size, size) to codes (batch, latent); calling it decodes.
+    """
 
     def __init__(self, latent: int, width: int, size: int) -> None:
         super().__init__()
@@ -34,8 +38,8 @@ class Coder(nn.Module):
         return metaop.tanh(self.decoder(codes)).view(-1, 1, self.size, self.size)
 
 
-class Examiner(nn.Module):
-    """Codes (batch, latent) to logits (batch,): are they noise?"""
+class Discriminator(nn.Module):
+    """Codes (batch, latent) to logits (batch,) of being samples of the prior."""
 
     def __init__(self, latent: int, width: int) -> None:
         super().__init__()
@@ -46,35 +50,36 @@ class Examiner(nn.Module):
 
 
 class AAE(GAN):
-    """What is real is noise, and codes are drawn: images come in the place of the labels.
+    """Samples of the prior are "real", codes of images are "fake"; `labels` hold the images.
 
-    The coder wants its codes to pass for noise, by `weight`, and images to be decoded as they were.
+    The loss of the autoencoder is the adversarial loss times `adversarial_weight` plus the L1
+    reconstruction error times the rest.
     """
 
-    weight = 0.01
+    adversarial_weight = 0.01
 
     def turn(self, real: metaop.Tensor, labels: metaop.Tensor, *codes: metaop.Tensor) -> Turn:
         codes = codes or self.codes(len(real))
         return Turn(codes[0], real, self.generator.encode(real), codes)
 
     def generator_loss(self, turn: Turn) -> metaop.Tensor:
-        missed = (self.generator(turn.fake) - turn.labels).abs().mean()
-        return (
-            self.weight * adversarial_loss(self.discriminator(turn.fake), True)
-            + (1 - self.weight) * missed
-        )
+        reconstruction = (self.generator(turn.fake) - turn.labels).abs().mean()
+        adversarial = adversarial_loss(self.discriminator(turn.fake), True)
+        weight = self.adversarial_weight
+        return weight * adversarial + (1 - weight) * reconstruction
 
 
 def main(arguments: Sequence[str] | None = None) -> list[float]:
-    """Learns to code digits of 8 × 8 pixels; returns the losses of the coder."""
-    options = drawing_options(__doc__, arguments, steps=300, latent=8, width=64)
-    coder = Coder(options.latent, options.width, 8)
-    players = AAE(coder, Examiner(options.latent, options.width), options.latent)
+    """Learns to encode digits of 8 × 8 pixels; returns the losses of the autoencoder."""
+    options = gan_options(__doc__, arguments, steps=300, latent=8, width=64)
+    autoencoder = Autoencoder(options.latent, options.width, 8)
+    discriminator = Discriminator(options.latent, options.width)
+    players = AAE(autoencoder, discriminator, options.latent)
 
     def show() -> metaop.Tensor:
-        return coder(*players.codes(64))
+        return autoencoder(*players.codes(64))
 
-    return learn_in_turn(players, options, digit_images(8, 1), show)["generator"]
+    return train_adversaries(players, options, digit_images(8, 1), show)["generator"]
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""ACGAN: a GAN whose discriminator also tells what an image shows.
+"""ACGAN: a class-conditional GAN whose discriminator also classifies images.
 
 After A. Odena, C. Olah, J. Shlens, "Conditional image synthesis with auxiliary classifier GANs",
-2016. The generator is told what to draw, and both want the class to be recognised.
+2016. Both players maximise the probability of the correct class.
 
     python -m models.acgan --steps 150 --out runs/acgan.png
 """
@@ -14,15 +14,16 @@ import metaop
 from metaop import nn
 from metaop.nn import functional as F
 
-from .adversarial import Turn, adversarial_loss, drawing_options, learn_to_draw
+from .adversarial import Turn, adversarial_loss, gan_options, train_on_digits
 from .cgan import Conditional
 from .dcgan import Discriminator, Generator
 
 
 class Classifier(nn.Module):
-    """Images (batch, channels, size, size) to logits (batch,) and further ones (batch, further).
+    """DCGAN's discriminator with a second head for classes or codes.
 
-    A discriminator, from whose last features a layer reads the further ones.
+    Images (batch, channels, size, size) to logits (batch,) of being real, and further outputs
+    (batch, further) from the same features.
     """
 
     def __init__(
@@ -39,26 +40,26 @@ class Classifier(nn.Module):
 
 
 class ACGAN(Conditional):
-    """What is real is told as in a GAN; the class is told of real and drawn images."""
+    """Each player adds the cross-entropy of the class to its GAN loss."""
 
     def class_loss(self, images: metaop.Tensor, labels: metaop.Tensor, real: bool) -> metaop.Tensor:
         logits, classes = self.discriminator(images)
         return adversarial_loss(logits, real) + F.cross_entropy(classes, labels)
 
     def discriminator_loss(self, turn: Turn) -> metaop.Tensor:
-        right = self.class_loss(turn.real, turn.labels, True)
-        return right + self.class_loss(turn.fake, turn.codes[1], False)
+        real = self.class_loss(turn.real, turn.labels, True)
+        return real + self.class_loss(turn.fake, turn.codes[1], False)
 
     def generator_loss(self, turn: Turn) -> metaop.Tensor:
         return self.class_loss(turn.fake, turn.codes[1], True)
 
 
 def main(arguments: Sequence[str] | None = None) -> list[float]:
-    """Learns to draw digits of 16 × 16 pixels; returns the losses of the discriminator."""
-    options = drawing_options(__doc__, arguments)
+    """Learns to generate digits of 16 × 16 pixels; returns the losses of the discriminator."""
+    options = gan_options(__doc__, arguments)
     generator = Generator(options.latent + 10, options.width, 1, 16)
     players = ACGAN(generator, Classifier(options.width, 1, 16, 10), options.latent)
-    return learn_to_draw(players, options, 16)
+    return train_on_digits(players, options, 16)
 
 
 if __name__ == "__main__":

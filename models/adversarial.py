@@ -1,7 +1,7 @@
-"""What adversarial networks share: two players with their losses, training in turn, pictures.
+"""What GANs share: a generator and a discriminator with their losses, the training loop, samples.
 
-A generator draws images and a discriminator tells them from real ones. Each network's file shows
-only what is its own: the players, or their losses.
+The generator makes images, and the discriminator tells them from real ones. The file of each GAN
+has only what distinguishes it: its networks or its losses.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Score = Callable[[metaop.Tensor], metaop.Tensor]
 
 
 class Turn(NamedTuple):
-    """Real images with their labels, drawn images, and the codes that these were drawn from.
+    """One batch of both players: real images, labels, generated images and their latent codes.
 
-    In the place of labels and codes may come what else a network reads, as images to translate.
+    `labels` and `codes` hold other inputs for some networks, such as the images to translate.
     """
 
     real: metaop.Tensor
@@ -34,55 +34,65 @@ class Turn(NamedTuple):
 
 
 class Adversaries(nn.Module):
-    """A generator, which makes images of codes, a discriminator, and the losses of both."""
+    """A generator, which maps latent codes to images, a discriminator, and the losses of both."""
 
     def __init__(self, generator: nn.Module, discriminator: nn.Module, latent: int) -> None:
         super().__init__()
         self.generator, self.discriminator, self.latent = generator, discriminator, latent
 
     def codes(self, count: int) -> tuple[metaop.Tensor, ...]:
-        """What the generator reads for so many images: noise (count, latent) first."""
+        """Random inputs of the generator for `count` images: noise (count, latent) first."""
         return (metaop.randn(count, self.latent),)
 
     def turn(self, real: metaop.Tensor, labels: metaop.Tensor, *codes: metaop.Tensor) -> Turn:
-        """What the generator draws beside a batch; codes are drawn at random if none are given."""
+        """A batch with generated images; codes are sampled unless they are given."""
         codes = codes or self.codes(len(real))
         return Turn(real, labels, self.generator(*codes), codes)
 
     def discriminator_loss(self, turn: Turn) -> metaop.Tensor:
-        """What the discriminator makes small; the drawn images have no gradient."""
+        """What the discriminator minimises; `turn.fake` is detached from the generator."""
         raise NotImplementedError
 
     def after_discriminator_step(self) -> None:
-        """What is done after each step of the discriminator."""
+        """A hook that runs after each step of the discriminator."""
 
     def generator_loss(self, turn: Turn) -> metaop.Tensor:
-        """What the generator makes small."""
+        """What the generator minimises."""
         raise NotImplementedError
 
 
 def adversarial_loss(logits: metaop.Tensor, real: bool) -> metaop.Tensor:
-    """The loss of a discriminator that should call all of these real, or all fake."""
+    """Binary cross-entropy of logits whose images are all labelled real, or all fake."""
     target = metaop.ones_like(logits) if real else metaop.zeros_like(logits)
     return F.binary_cross_entropy_with_logits(logits, target)
 
 
-def slopes(discriminator: Score, points: metaop.Tensor) -> metaop.Tensor:
-    """The slopes (batch,) of the discriminator at images (batch, channels, height, width)."""
+def gradient_norms(discriminator: Score, points: metaop.Tensor) -> metaop.Tensor:
+    """The norms (batch,) of gradients with respect to images (batch, channels, height, width)."""
     points = points.detach().requires_grad_()
-    (slope,) = metaop.autograd.grad(discriminator(points).sum(), points, create_graph=True)
-    return slope.flatten(1).norm(2, dim=1)
+    (gradient,) = metaop.autograd.grad(discriminator(points).sum(), points, create_graph=True)
+    return gradient.flatten(1).norm(2, dim=1)
 
 
-def slope_penalty(discriminator: Score, points: metaop.Tensor) -> metaop.Tensor:
-    """How far the discriminator's slope is from 1 at images (batch, channels, height, width)."""
-    return ((slopes(discriminator, points) - 1) ** 2).mean()
+def gradient_penalty(discriminator: Score, points: metaop.Tensor) -> metaop.Tensor:
+    """The mean of (gradient norm - 1)² at images (batch, channels, height, width)."""
+    return ((gradient_norms(discriminator, points) - 1) ** 2).mean()
+
+
+def interpolated(turn: Turn, epsilon: metaop.Tensor | None = None) -> metaop.Tensor:
+    """Points on the lines between real and generated images, where penalties are taken.
+
+    `epsilon` (batch, 1, 1, 1) in [0, 1] is the share of the real images; random by default.
+    """
+    if epsilon is None:
+        epsilon = metaop.rand(len(turn.real), 1, 1, 1)
+    return epsilon * turn.real + (1 - epsilon) * turn.fake
 
 
 class Pair(nn.Module):
-    """Two networks, of which the first reads the first half of a batch and the second the other.
+    """Two networks for two domains, whose images are concatenated along the batch axis.
 
-    So do networks of two kinds of images, which stand behind each other.
+    The first network reads the first half of a batch, the second network the second half.
     """
 
     def __init__(self, first: nn.Module, second: nn.Module) -> None:
@@ -94,21 +104,21 @@ class Pair(nn.Module):
         return metaop.cat((self.first(first), self.second(second)))
 
 
-def exchanged(x: metaop.Tensor) -> metaop.Tensor:
-    """A batch with its halves in the other order."""
+def swap_halves(x: metaop.Tensor) -> metaop.Tensor:
+    """A batch with its halves swapped."""
     return metaop.cat(x.chunk(2)[::-1])
 
 
-def drawing_options(
+def gan_options(
     description: str | None, arguments: Sequence[str] | None, **further: int | float | str
 ) -> argparse.Namespace:
-    """The options of `parse_options` for those who draw, with defaults that suit small images."""
+    """`parse_options` with the options of GANs; defaults suit small images."""
     defaults = dict(steps=150, batch_size=32, lr=1e-3, latent=32, width=16, out="")
     options: dict[str, Any] = {**defaults, **further}
     return parse_options(description, arguments, **options)
 
 
-def learn_in_turn(
+def train_adversaries(
     players: Adversaries,
     options: argparse.Namespace,
     arrays: Sequence[np.ndarray],
@@ -116,30 +126,30 @@ def learn_in_turn(
     betas: tuple[float, float] = (0.5, 0.999),
     discriminator_steps: int = 1,
 ) -> dict[str, list[float]]:
-    """Learns from batches of the arrays, which `players.turn` reads; returns both losses.
+    """Trains on batches of the arrays, which `players.turn` takes; returns both losses by step.
 
-    The discriminator makes `discriminator_steps` steps for each of the generator. The images of
-    `show` are drawn into the file `options.out` if it is given.
+    The discriminator takes `discriminator_steps` steps for each step of the generator. If
+    `options.out` names a file, the images that `show` returns are written there.
     """
-    draw = metaop.optim.Adam(players.generator.parameters(), lr=options.lr, betas=betas)
-    discriminator = metaop.optim.Adam(
-        players.discriminator.parameters(), lr=options.lr, betas=betas
+    optimizer_g, optimizer_d = (
+        metaop.optim.Adam(network.parameters(), lr=options.lr, betas=betas)
+        for network in (players.generator, players.discriminator)
     )
 
     def step(number: int) -> dict[str, metaop.Tensor]:
-        for again in range(discriminator_steps):
-            seed = options.seed, number, again
+        for repetition in range(discriminator_steps):
+            seed = options.seed, number, repetition
             turn = players.turn(*drawn_rows(*arrays, size=options.batch_size, seed=seed))
             loss = players.discriminator_loss(turn._replace(fake=turn.fake.detach()))
-            discriminator_loss = update(discriminator, loss)
+            discriminator_loss = update(optimizer_d, loss)
             players.after_discriminator_step()
         return {
             "discriminator": discriminator_loss,
-            "generator": update(draw, players.generator_loss(turn)),
+            "generator": update(optimizer_g, players.generator_loss(turn)),
         }
 
     checkpoint = Checkpoint(
-        options.checkpoint, players=players, draw=draw, discriminator=discriminator
+        options.checkpoint, players=players, optimizer_g=optimizer_g, optimizer_d=optimizer_d
     )
     history = train(step, options.steps, type(players).__name__, checkpoint)
     if options.out:
@@ -149,22 +159,22 @@ def learn_in_turn(
     return history
 
 
-def learn_to_draw(
+def train_on_digits(
     players: Adversaries,
     options: argparse.Namespace,
     size: int,
     betas: tuple[float, float] = (0.5, 0.999),
     discriminator_steps: int = 1,
 ) -> list[float]:
-    """Learns to draw digits of size × size pixels; returns the losses of the discriminator.
+    """Learns to generate digits of size × size pixels; returns the losses of the discriminator.
 
-    64 digits are drawn into the file `options.out` where it is named.
+    If `options.out` names a file, 64 generated digits are written there.
     """
 
     def show() -> metaop.Tensor:
         return players.generator(*players.codes(64))
 
     arrays = digit_images(size, channels=1)
-    return learn_in_turn(players, options, arrays, show, betas, discriminator_steps)[
+    return train_adversaries(players, options, arrays, show, betas, discriminator_steps)[
         "discriminator"
     ]

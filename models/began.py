@@ -1,4 +1,4 @@
-"""BEGAN: a GAN whose discriminator repeats images, with a balance between its two aims.
+"""BEGAN: a GAN whose discriminator is an autoencoder, with an equilibrium between the players.
 
 After D. Berthelot, T. Schumm, L. Metz, "BEGAN: boundary equilibrium generative adversarial
 networks", 2017.
@@ -13,46 +13,47 @@ from collections.abc import Sequence
 import metaop
 from metaop import nn
 
-from .adversarial import Adversaries, Turn, drawing_options, learn_to_draw
+from .adversarial import Adversaries, Turn, gan_options, train_on_digits
 from .dcgan import Generator
 from .ebgan import Autoencoder
 
 
 class BEGAN(Adversaries):
-    """The discriminator repeats real images well and, by the factor `balance`, drawn ones badly.
+    """Both losses are reconstruction errors L(x) of the autoencoder.
 
-    The factor grows by `pace` while the loss of drawn images is less than `diversity` times that of
-    real ones; in [0, 1]. It moves whenever the loss of the discriminator is asked for.
+    The discriminator minimises L(real) - k L(fake), the generator L(fake). Each computation of the
+    discriminator's loss also updates k in [0, 1]: it grows by `lambda_k` (γ L(real) - L(fake)). The
+    diversity ratio γ is the wanted ratio of L(fake) to L(real).
     """
 
-    diversity, pace = 0.5, 0.01
-    balance: metaop.Tensor
+    gamma, lambda_k = 0.5, 0.01
+    k: metaop.Tensor
 
     def __init__(self, generator: nn.Module, discriminator: nn.Module, latent: int) -> None:
         super().__init__(generator, discriminator, latent)
-        self.register_buffer("balance", metaop.zeros(()))
+        self.register_buffer("k", metaop.zeros(()))
 
-    def missed(self, images: metaop.Tensor) -> metaop.Tensor:
-        """The mean distance of the repeated images from these."""
+    def reconstruction_loss(self, images: metaop.Tensor) -> metaop.Tensor:
+        """L(x): the L1 error of the autoencoder."""
         return (self.discriminator(images)[0] - images).abs().mean()
 
     def discriminator_loss(self, turn: Turn) -> metaop.Tensor:
-        real, fake = self.missed(turn.real), self.missed(turn.fake)
-        loss = real - self.balance * fake
-        change = self.pace * (self.diversity * real - fake).detach()
-        self.balance = (self.balance + change).clamp(0, 1)
+        real, fake = (self.reconstruction_loss(images) for images in (turn.real, turn.fake))
+        loss = real - self.k * fake
+        change = self.lambda_k * (self.gamma * real - fake).detach()
+        self.k = (self.k + change).clamp(0, 1)
         return loss
 
     def generator_loss(self, turn: Turn) -> metaop.Tensor:
-        return self.missed(turn.fake)
+        return self.reconstruction_loss(turn.fake)
 
 
 def main(arguments: Sequence[str] | None = None) -> list[float]:
-    """Learns to draw digits of 16 × 16 pixels; returns the losses of the discriminator."""
-    options = drawing_options(__doc__, arguments, steps=400, lr=5e-4)
+    """Learns to generate digits of 16 × 16 pixels; returns the losses of the discriminator."""
+    options = gan_options(__doc__, arguments, steps=400, lr=5e-4)
     generator = Generator(options.latent, options.width, 1, 16)
     discriminator = Autoencoder(options.width, 1, 16, 16)
-    return learn_to_draw(BEGAN(generator, discriminator, options.latent), options, 16)
+    return train_on_digits(BEGAN(generator, discriminator, options.latent), options, 16)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""BicycleGAN: translates an image in as many ways as there are codes.
+"""BicycleGAN: image-to-image translation with a latent code that selects one of many outputs.
 
 After J.-Y. Zhu and others, "Toward multimodal image-to-image translation", 2017. The demonstration
-fills the outlines of digits, each code with a brightness of its own. (The paper keeps the encoder
-from learning where it reads what was drawn; here it learns there, too.)
+fills the outlines of digits; the code determines the brightness. In the paper the loss of the
+recovered code does not train the encoder; here it does.
 
     python -m models.bicyclegan --steps 300 --out runs/bicyclegan.png
 """
@@ -17,7 +17,7 @@ import metaop
 from metaop import nn
 
 from .acgan import Classifier
-from .adversarial import Turn, adversarial_loss, drawing_options, learn_in_turn
+from .adversarial import Turn, adversarial_loss, gan_options, train_adversaries
 from .demonstration import digit_images
 from .gan import GAN
 from .pix2pix import PatchDiscriminator, UnetGenerator, outlines
@@ -26,7 +26,7 @@ from .pix2pix import PatchDiscriminator, UnetGenerator, outlines
 class CodedTranslator(nn.Module):
     """Images (batch, 1, size, size) and codes (batch, latent) to images of the same shape.
 
-    `encode` gives the means and the logarithms of the variances of codes (batch, latent) of images.
+    `encode` maps images to the mean and the log-variance of their code, (batch, latent) each.
     """
 
     def __init__(self, latent: int, width: int, levels: int) -> None:
@@ -36,53 +36,54 @@ class CodedTranslator(nn.Module):
         self.encoder = Classifier(width, 1, 2**levels, 2 * latent)
 
     def encode(self, images: metaop.Tensor) -> tuple[metaop.Tensor, metaop.Tensor]:
-        mean, spread = self.encoder(images)[1].chunk(2, 1)
-        return mean, spread
+        mean, log_variance = self.encoder(images)[1].chunk(2, 1)
+        return mean, log_variance
 
     def forward(self, images: metaop.Tensor, codes: metaop.Tensor) -> metaop.Tensor:
-        spread = codes[:, :, None, None].expand(-1, -1, *images.shape[2:])
-        return self.translator(metaop.cat((images, spread), 1))
+        planes = codes[:, :, None, None].expand(-1, -1, *images.shape[2:])
+        return self.translator(metaop.cat((images, planes), 1))
 
 
 class BicycleGAN(GAN):
-    """Half of what is drawn has the codes of the real images, the other half has noise as codes.
+    """cVAE-GAN and cLR-GAN: the first half of a batch has encoded codes, the second half noise.
 
-    The first shall be the real images (by `near`) from codes like noise (by `plain`); the codes of
-    the second shall be found again (by `found`).
+    cVAE-GAN reconstructs the real image from its code (L1, `lambda_image`), whose distribution is
+    drawn to the normal one (`lambda_kl`). cLR-GAN recovers the noise from the generated image (L1,
+    `lambda_latent`).
     """
 
-    near, plain, found = 10.0, 0.01, 0.5
+    lambda_image, lambda_kl, lambda_latent = 10.0, 0.01, 0.5
 
     def codes(self, count: int) -> tuple[metaop.Tensor, ...]:
         return metaop.randn(count, self.latent), metaop.randn(count, self.latent)
 
     def turn(self, real: metaop.Tensor, labels: metaop.Tensor, *codes: metaop.Tensor) -> Turn:
         noise, code = codes or self.codes(len(real))
-        mean, spread = self.generator.encode(real)
-        sampled = mean + (spread / 2).exp() * noise
+        mean, log_variance = self.generator.encode(real)
+        sampled = mean + (log_variance / 2).exp() * noise
         images, all_codes = metaop.cat((labels, labels)), metaop.cat((sampled, code))
         fake = self.generator(images, all_codes)
-        return Turn(metaop.cat((real, real)), images, fake, (code, mean, spread))
+        return Turn(metaop.cat((real, real)), images, fake, (code, mean, log_variance))
 
     def generator_loss(self, turn: Turn) -> metaop.Tensor:
-        code, mean, spread = turn.codes
-        near = (turn.fake - turn.real)[: len(code)].abs().mean()
-        plain = (mean**2 + spread.exp() - spread - 1).sum(1).mean() / 2
-        again = self.generator.encode(turn.fake[len(code) :])[0]
-        wanted = (
+        code, mean, log_variance = turn.codes
+        image_loss = (turn.fake - turn.real)[: len(code)].abs().mean()
+        kl = (mean**2 + log_variance.exp() - log_variance - 1).sum(1).mean() / 2
+        recovered = self.generator.encode(turn.fake[len(code) :])[0]
+        vae_loss = (
             adversarial_loss(self.discriminator(turn.fake), True)
-            + self.near * near
-            + self.plain * plain
+            + self.lambda_image * image_loss
+            + self.lambda_kl * kl
         )
-        return wanted + self.found * (again - code).abs().mean()
+        return vae_loss + self.lambda_latent * (recovered - code).abs().mean()
 
 
 def main(arguments: Sequence[str] | None = None) -> list[float]:
     """Learns to fill outlines in several ways; returns the losses of the generator.
 
-    With --out it draws digits from one outline each, in eight ways.
+    `--out` names a picture: each row has eight outputs for one outline.
     """
-    options = drawing_options(__doc__, arguments, steps=300, lr=2e-3, latent=4, width=8)
+    options = gan_options(__doc__, arguments, steps=300, lr=2e-3, latent=4, width=8)
     digits, _ = digit_images(16, 1)
     lines = outlines(digits)
     bright = np.random.default_rng(options.seed).uniform(0.2, 1, (len(digits), 1, 1, 1))
@@ -94,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> list[float]:
         images = metaop.from_numpy(np.repeat(lines[:8], 8, 0))
         return translator(images, metaop.randn(64, options.latent))
 
-    return learn_in_turn(players, options, (shaded, lines), show)["generator"]
+    return train_adversaries(players, options, (shaded, lines), show)["generator"]
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""CoGAN: two GANs for two kinds of images, which share the layers that know what is shown.
+"""CoGAN: a pair of GANs for two domains, which share the layers of high-level features.
 
-After M.-Y. Liu and O. Tuzel, "Coupled generative adversarial networks", 2016. One code gives a
-digit in both kinds, bright and dark, though no pair of images has ever been there.
+After M.-Y. Liu and O. Tuzel, "Coupled generative adversarial networks", 2016. One code
+gives a digit in both domains, here bright and dark, though training sees no corresponding pairs.
 
     python -m models.cogan --steps 150 --out runs/cogan.png
 """
@@ -13,13 +13,13 @@ from collections.abc import Sequence
 import metaop
 from metaop import nn
 
-from .adversarial import Pair, Turn, drawing_options, learn_to_draw
+from .adversarial import Pair, Turn, gan_options, train_on_digits
 from .dcgan import Discriminator, Generator
 from .gan import GAN
 
 
 class CoupledGenerator(nn.Module):
-    """Codes (batch, latent) to images (2 batch, 1, size, size): the first kind, then the second."""
+    """Codes (batch, latent) to images (2 batch, 1, size, size): one domain, then the other."""
 
     def __init__(self, latent: int, width: int, size: int) -> None:
         super().__init__()
@@ -27,12 +27,12 @@ class CoupledGenerator(nn.Module):
         self.shared, self.own = whole[:-2], Pair(whole[-2:], other[-2:])
 
     def forward(self, codes: metaop.Tensor) -> metaop.Tensor:
-        meaning = self.shared(codes[:, :, None, None])
-        return self.own(metaop.cat((meaning, meaning)))
+        features = self.shared(codes[:, :, None, None])
+        return self.own(metaop.cat((features, features)))
 
 
 class CoupledDiscriminator(nn.Module):
-    """Images (2 batch, 1, size, size) of both kinds to logits (2 batch,)."""
+    """Images (2 batch, 1, size, size) of both domains to logits (2 batch,)."""
 
     def __init__(self, width: int, size: int) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class CoupledDiscriminator(nn.Module):
 
 
 class CoGAN(GAN):
-    """A GAN of both kinds: the second is the negative of other images of the batch."""
+    """The second domain has negatives, of the batch in reverse order: pairs do not correspond."""
 
     def turn(self, real: metaop.Tensor, labels: metaop.Tensor, *codes: metaop.Tensor) -> Turn:
         return super().turn(
@@ -53,11 +53,11 @@ class CoGAN(GAN):
 
 
 def main(arguments: Sequence[str] | None = None) -> list[float]:
-    """Learns to draw digits of 16 × 16 pixels in pairs; returns the losses of the discriminator."""
-    options = drawing_options(__doc__, arguments)
+    """Learns to generate pairs of digits of 16 × 16 pixels; returns the discriminator's losses."""
+    options = gan_options(__doc__, arguments)
     generator = CoupledGenerator(options.latent, options.width, 16)
     players = CoGAN(generator, CoupledDiscriminator(options.width, 16), options.latent)
-    return learn_to_draw(players, options, 16)
+    return train_on_digits(players, options, 16)
 
 
 if __name__ == "__main__":

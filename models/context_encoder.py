@@ -1,7 +1,7 @@
-"""Context encoder: paints what is missing from the middle of an image.
+"""Context encoder: inpaints the missing centre of an image.
 
-After D. Pathak and others, "Context encoders: feature learning by inpainting", 2016. A
-discriminator keeps it from being a blur.
+After D. Pathak and others, "Context encoders: feature learning by inpainting", 2016. The
+adversarial loss makes the result sharp; the L2 loss alone would blur it.
 
     python -m models.context_encoder --steps 150 --out runs/context_encoder.png
 """
@@ -13,14 +13,14 @@ from collections.abc import Sequence
 import metaop
 from metaop import nn
 
-from .adversarial import Turn, adversarial_loss, drawing_options, learn_in_turn
+from .adversarial import Turn, adversarial_loss, gan_options, train_adversaries
 from .dcgan import Discriminator, Generator
 from .demonstration import digit_images
 from .gan import GAN
 
 
-class Painter(nn.Module):
-    """Images (batch, channels, size, size) to their middles (batch, channels, size/2, size/2)."""
+class EncoderDecoder(nn.Module):
+    """Images (batch, channels, size, size) to centres (batch, channels, size/2, size/2)."""
 
     def __init__(self, width: int = 64, channels: int = 3, size: int = 128, hidden: int = 100):
         super().__init__()
@@ -32,54 +32,52 @@ class Painter(nn.Module):
         return self.decoder(self.encoder(images).flatten(1))
 
 
-def without_middle(images: metaop.Tensor) -> tuple[metaop.Tensor, metaop.Tensor]:
-    """Images (batch, channels, size, size) with 0 in the middle, and what was there."""
+def without_centre(images: metaop.Tensor) -> tuple[metaop.Tensor, metaop.Tensor]:
+    """Splits images (batch, channels, size, size) into context, with zeros inside, and centre."""
     quarter = images.shape[-1] // 4
     inside = slice(quarter, 3 * quarter)
-    rest = images.clone()
-    rest[:, :, inside, inside] = 0
-    return rest, images[:, :, inside, inside]
+    context = images.clone()
+    context[:, :, inside, inside] = 0
+    return context, images[:, :, inside, inside]
 
 
 class ContextEncoder(GAN):
-    """What is real are the middles of images; what they are drawn from comes for the labels.
+    """Centres are real or generated; `labels` of a turn hold the contexts.
 
-    The generator also wants to come near to what was there; the adversarial loss has the share
-    `weight`.
+    The generator minimises the adversarial loss times `lambda_adv` plus the L2 reconstruction loss
+    times `lambda_rec`.
     """
 
-    weight = 0.001
+    lambda_rec, lambda_adv = 0.999, 0.001
 
     def turn(self, real: metaop.Tensor, labels: metaop.Tensor, *codes: metaop.Tensor) -> Turn:
-        rest, middle = without_middle(real)
-        return Turn(middle, rest, self.generator(rest), codes)
+        context, centre = without_centre(real)
+        return Turn(centre, context, self.generator(context), codes)
 
     def generator_loss(self, turn: Turn) -> metaop.Tensor:
-        missed = ((turn.fake - turn.real) ** 2).mean()
-        return (
-            self.weight * adversarial_loss(self.discriminator(turn.fake), True)
-            + (1 - self.weight) * missed
-        )
+        reconstruction = ((turn.fake - turn.real) ** 2).mean()
+        adversarial = adversarial_loss(self.discriminator(turn.fake), True)
+        return self.lambda_adv * adversarial + self.lambda_rec * reconstruction
 
 
 def main(arguments: Sequence[str] | None = None) -> list[float]:
-    """Learns to fill in digits of 16 × 16 pixels; returns the losses of the generator.
+    """Learns to inpaint digits of 16 × 16 pixels; returns the losses of the generator.
 
-    With --out it draws digits with a hole, with what it put there, and as they were.
+    `--out` names a picture: digits without their centre, inpainted, and as they were.
     """
-    options = drawing_options(__doc__, arguments)
+    options = gan_options(__doc__, arguments)
     digits, labels = digit_images(16, 1)
-    painter = Painter(options.width, 1, 16, options.latent)
-    players = ContextEncoder(painter, Discriminator(options.width, 1, 8), latent=0)
+    network = EncoderDecoder(options.width, 1, 16, options.latent)
+    players = ContextEncoder(network, Discriminator(options.width, 1, 8), latent=0)
 
     def show() -> metaop.Tensor:
-        wanted = metaop.from_numpy(digits[:8])
-        rest, _ = without_middle(wanted)
-        filled = rest.clone()
-        filled[:, :, 4:12, 4:12] = painter(rest)
-        return metaop.cat((rest, filled, wanted))
+        originals = metaop.from_numpy(digits[:8])
+        context, _ = without_centre(originals)
+        filled = context.clone()
+        filled[:, :, 4:12, 4:12] = network(context)
+        return metaop.cat((context, filled, originals))
 
-    return learn_in_turn(players, options, (digits, labels), show)["generator"]
+    return train_adversaries(players, options, (digits, labels), show)["generator"]
 
 
 if __name__ == "__main__":

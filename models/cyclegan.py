@@ -1,8 +1,8 @@
-"""CycleGAN: turns images of one kind into images of another, and back, without examples.
+"""CycleGAN: translates images between two domains without paired examples.
 
 After J.-Y. Zhu, T. Park, P. Isola, A. Efros, "Unpaired image-to-image translation using
-cycle-consistent adversarial networks", 2017. Layers stand in `model` as in the authors' program.
-The demonstration turns digits into their negatives.
+cycle-consistent adversarial networks", 2017. Layers are numbered in `model` as in the authors'
+program. The demonstration translates digits into their negatives.
 
     python -m models.cyclegan --steps 150 --out runs/cyclegan.png
 """
@@ -14,13 +14,13 @@ from collections.abc import Sequence
 import metaop
 from metaop import nn
 
-from .adversarial import Adversaries, Pair, Turn, drawing_options, exchanged, learn_in_turn
+from .adversarial import Adversaries, Pair, Turn, gan_options, swap_halves, train_adversaries
 from .demonstration import digit_images
 from .pix2pix import PatchDiscriminator
 
 
 class ResidualBlock(nn.Module):
-    """Two convolutions of the reflected image, added to it."""
+    """Two 3x3 convolutions with reflection padding, added to their input; the shape stays."""
 
     def __init__(self, width: int, norm: type[nn.Module] = nn.InstanceNorm2d) -> None:
         super().__init__()
@@ -39,9 +39,9 @@ class ResidualBlock(nn.Module):
 
 
 class Generator(nn.Module):
-    """Images (batch, channels, height, width) in [-1, 1] to images of the same height and width.
+    """Images (batch, channels, height, width) in [-1, 1] to images (batch, outputs, height, width).
 
-    They are multiples of 4; there are as many `outputs` as channels unless it is said otherwise.
+    Height and width are multiples of 4. `outputs` is `channels` by default.
     """
 
     def __init__(
@@ -84,43 +84,42 @@ class Generator(nn.Module):
 
 
 class CycleGAN(Adversaries):
-    """Both generators and both discriminators, which stand in pairs.
+    """Both generators as a `Pair`, and both discriminators.
 
-    The generators want their images to be called real, and to be turned back to what they were, by
-    `weight`, and to leave alone what is of the right kind, by half of that.
+    The generators minimise least-squares adversarial losses, plus `lambda_cycle` times the cycle
+    consistency loss and `lambda_identity` times the identity loss.
     """
 
-    weight = 10.0
+    lambda_cycle, lambda_identity = 10.0, 5.0
 
     def turn(self, real: metaop.Tensor, labels: metaop.Tensor, *codes: metaop.Tensor) -> Turn:
-        """Reads images of the first kind and, in the place of labels, of the second.
+        """Takes images of the first domain, and as `labels` images of the second.
 
-        Images of the second kind come first in what is real and in what is drawn.
+        In `real` and `fake` of the turn the second domain comes first.
         """
-        read = metaop.cat((real, labels))
-        return Turn(exchanged(read), labels, self.generator(read), (read,))
+        inputs = metaop.cat((real, labels))
+        return Turn(swap_halves(inputs), labels, self.generator(inputs), (inputs,))
 
     def discriminator_loss(self, turn: Turn) -> metaop.Tensor:
         real, fake = self.discriminator(turn.real), self.discriminator(turn.fake)
         return ((real - 1) ** 2).mean() + (fake**2).mean()
 
     def generator_loss(self, turn: Turn) -> metaop.Tensor:
-        # Drawn images of the second kind go to the generator that reads the second kind.
-        back = exchanged(self.generator(exchanged(turn.fake)))
-        missed = (back - turn.codes[0]).abs().mean()
-        same = (self.generator(turn.real) - turn.real).abs().mean()
-        wanted = ((self.discriminator(turn.fake) - 1) ** 2).mean()
-        return 2 * (wanted + self.weight * (missed + same / 2))
+        # Generated images of the second domain go to the generator that reads this domain.
+        reconstructed = swap_halves(self.generator(swap_halves(turn.fake)))
+        cycle = (reconstructed - turn.codes[0]).abs().mean()
+        identity = (self.generator(turn.real) - turn.real).abs().mean()
+        adversarial = ((self.discriminator(turn.fake) - 1) ** 2).mean()
+        # Means over both domains become sums.
+        return 2 * (adversarial + self.lambda_cycle * cycle + self.lambda_identity * identity)
 
 
 def main(arguments: Sequence[str] | None = None) -> list[float]:
-    """Learns to turn digits into negatives and back; returns the losses of the generators.
+    """Learns to translate digits into negatives and back; returns the losses of the generators.
 
-    With --out it draws digits, what it makes of them, and what it makes of that.
+    `--out` names a picture: digits, their translations, and these translated back.
     """
-    options = drawing_options(
-        __doc__, arguments, steps=150, batch_size=4, lr=2e-3, width=8, blocks=2
-    )
+    options = gan_options(__doc__, arguments, steps=150, batch_size=4, lr=2e-3, width=8, blocks=2)
     images, _ = digit_images(16, 1)
     generators = [Generator(1, options.width, options.blocks) for _ in range(2)]
     discriminators = [PatchDiscriminator(1, options.width, 2, nn.InstanceNorm2d) for _ in range(2)]
@@ -131,9 +130,9 @@ def main(arguments: Sequence[str] | None = None) -> list[float]:
         second = generators[0](first)
         return metaop.cat((first, second, generators[1](second)))
 
-    # The second kind is that of other digits.
+    # The negatives are of other digits, so no pairs exist.
     arrays = images[:900], -images[-900:]
-    return learn_in_turn(players, options, arrays, show)["generator"]
+    return train_adversaries(players, options, arrays, show)["generator"]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""DCGAN: a convolutional generator, and a convolutional discriminator.
+"""DCGAN: a GAN with a convolutional generator and a convolutional discriminator.
 
 After A. Radford, L. Metz, S. Chintala, "Unsupervised representation learning with deep
 convolutional generative adversarial networks", 2015.
@@ -13,12 +13,12 @@ from collections.abc import Sequence
 import metaop
 from metaop import nn
 
-from .adversarial import drawing_options, learn_to_draw
+from .adversarial import gan_options, train_on_digits
 from .gan import GAN
 
 
 def initialise(module: nn.Module) -> None:
-    """Weights as in the paper."""
+    """Normal weights of standard deviation 0.02, as in the paper."""
     if isinstance(module, (nn.Conv2d, nn.ConvTranspose2d)):
         nn.init.normal_(module.weight, 0.0, 0.02)
     elif isinstance(module, nn.BatchNorm2d):
@@ -27,7 +27,11 @@ def initialise(module: nn.Module) -> None:
 
 
 class Generator(nn.Module):
-    """Noise (batch, latent) to images (batch, channels, size, size) in [-1, 1]."""
+    """Noise (batch, latent) to images (batch, channels, size, size) in [-1, 1].
+
+    `size` is a power of 2. Transposed convolutions double the image from 4 × 4 pixels, and halve
+    the channels down to `width`.
+    """
 
     def __init__(
         self, latent: int = 100, width: int = 64, channels: int = 3, size: int = 64
@@ -56,7 +60,10 @@ class Generator(nn.Module):
 
 
 class Discriminator(nn.Module):
-    """Images (batch, channels, size, size) to logits (batch,): are they real?"""
+    """Images (batch, channels, size, size) to logits (batch,) of being real.
+
+    Strided convolutions halve the image to 4 × 4 pixels, and double the channels from `width`.
+    """
 
     def __init__(
         self, width: int = 64, channels: int = 3, size: int = 64, batch_norm: bool = True
@@ -81,11 +88,11 @@ class Discriminator(nn.Module):
 
 
 def main(arguments: Sequence[str] | None = None) -> list[float]:
-    """Learns to draw digits of 16 × 16 pixels; returns the losses of the discriminator."""
-    options = drawing_options(__doc__, arguments)
+    """Learns to generate digits of 16 × 16 pixels; returns the losses of the discriminator."""
+    options = gan_options(__doc__, arguments)
     generator = Generator(options.latent, options.width, 1, 16)
     players = GAN(generator, Discriminator(options.width, 1, 16), options.latent)
-    return learn_to_draw(players, options, 16)
+    return train_on_digits(players, options, 16)
 
 
 if __name__ == "__main__":

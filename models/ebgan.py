@@ -1,7 +1,7 @@
-"""EBGAN: a GAN whose discriminator repeats images, and is better at real ones.
+"""EBGAN: a GAN whose discriminator is an autoencoder; its reconstruction error is an energy.
 
-After J. Zhao, M. Mathieu, Y. LeCun, "Energy-based generative adversarial network", 2016. What the
-discriminator misses of an image is the energy of the image.
+After J. Zhao, M. Mathieu, Y. LeCun, "Energy-based generative adversarial network", 2016. Real
+images get low energies and generated ones high energies.
 
     python -m models.ebgan --steps 300 --out runs/ebgan.png
 """
@@ -14,14 +14,14 @@ import metaop
 from metaop import nn
 from metaop.nn import functional as F
 
-from .adversarial import Adversaries, Turn, drawing_options, learn_to_draw
+from .adversarial import Adversaries, Turn, gan_options, train_on_digits
 from .dcgan import Generator
 
 
 class Autoencoder(nn.Module):
-    """Images (batch, channels, size, size) to repeated ones, and what they were repeated from.
+    """Images (batch, channels, size, size) to reconstructions of this shape and codes.
 
-    The second is (batch, hidden). The size is a multiple of 4.
+    Codes are (batch, hidden). `size` is a multiple of 4.
     """
 
     def __init__(
@@ -52,24 +52,25 @@ class Autoencoder(nn.Module):
         return self.decoder(hidden), hidden
 
 
-def likeness(hidden: metaop.Tensor) -> metaop.Tensor:
-    """The mean square of the cosines between different rows (batch, hidden)."""
+def pulling_away_term(hidden: metaop.Tensor) -> metaop.Tensor:
+    """The mean squared cosine similarity between different rows of (batch, hidden)."""
     rows = F.normalize(hidden, dim=1)
     count = len(rows)
     return ((rows @ rows.T).square().sum() - count) / (count * (count - 1))
 
 
 class EBGAN(Adversaries):
-    """The discriminator wants low energies of real images, and above `margin` of drawn ones.
+    """The discriminator minimises E(real) + max(0, margin - E(fake)).
 
-    The generator wants low energies, and images that are unlike each other, by `apart`.
+    The generator minimises E(fake) plus `pt_weight` times the pulling-away term, which keeps its
+    images apart.
     """
 
-    margin, apart = 0.5, 0.1
+    margin, pt_weight = 0.5, 0.1
 
     def energy(self, images: metaop.Tensor) -> tuple[metaop.Tensor, metaop.Tensor]:
-        repeated, hidden = self.discriminator(images)
-        return F.mse_loss(repeated, images), hidden
+        reconstructed, hidden = self.discriminator(images)
+        return F.mse_loss(reconstructed, images), hidden
 
     def discriminator_loss(self, turn: Turn) -> metaop.Tensor:
         (real, _), (fake, _) = self.energy(turn.real), self.energy(turn.fake)
@@ -77,15 +78,15 @@ class EBGAN(Adversaries):
 
     def generator_loss(self, turn: Turn) -> metaop.Tensor:
         energy, hidden = self.energy(turn.fake)
-        return energy + self.apart * likeness(hidden)
+        return energy + self.pt_weight * pulling_away_term(hidden)
 
 
 def main(arguments: Sequence[str] | None = None) -> list[float]:
-    """Learns to draw digits of 16 × 16 pixels; returns the losses of the discriminator."""
-    options = drawing_options(__doc__, arguments, steps=300)
+    """Learns to generate digits of 16 × 16 pixels; returns the losses of the discriminator."""
+    options = gan_options(__doc__, arguments, steps=300)
     generator = Generator(options.latent, options.width, 1, 16)
     discriminator = Autoencoder(options.width, 1, 16, 16)
-    return learn_to_draw(EBGAN(generator, discriminator, options.latent), options, 16)
+    return train_on_digits(EBGAN(generator, discriminator, options.latent), options, 16)
 
 
 if __name__ == "__main__":

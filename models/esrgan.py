@@ -1,9 +1,8 @@
-"""ESRGAN: makes small images four times as large, with details that a discriminator believes.
+"""ESRGAN: adversarial super-resolution by a factor of 4.
 
 After X. Wang and others, "ESRGAN: enhanced super-resolution generative adversarial networks", 2018.
-Names of parameters are those of the authors' program. The demonstration enlarges drawn faces; there
-are no published weights here, so the features of a trained VGG, which the paper compares too, are
-left out.
+Parameters have the names of the authors' program. The demonstration enlarges synthetic faces. The
+perceptual loss of the paper is left out, because it needs the published weights of VGG.
 
     python -m models.esrgan --steps 200 --out runs/esrgan.png
 """
@@ -19,14 +18,14 @@ import metaop
 from metaop import nn
 from metaop.nn import functional as F
 
-from .adversarial import Turn, drawing_options, learn_in_turn
+from .adversarial import Turn, gan_options, train_adversaries
 from .arcface import draw_faces
 from .pix2pix import PatchDiscriminator
 from .relativistic_gan import RelativisticGAN
 
 
 class ResidualDenseBlock_5C(nn.Module):
-    """Five convolutions, each of which reads what all before it made; a fifth of it is added."""
+    """Five densely connected convolutions; their result, scaled by 0.2, is added to the input."""
 
     def __init__(self, width: int, growth: int) -> None:
         super().__init__()
@@ -36,15 +35,15 @@ class ResidualDenseBlock_5C(nn.Module):
             setattr(self, f"conv{number}", nn.Conv2d(inputs, outputs, 3, 1, 1))
 
     def forward(self, x: metaop.Tensor) -> metaop.Tensor:
-        parts = [x]
+        features = [x]
         for number in range(1, 5):
-            found = getattr(self, f"conv{number}")(metaop.cat(parts, 1))
-            parts.append(F.leaky_relu(found, 0.2))
-        return x + 0.2 * self.conv5(metaop.cat(parts, 1))
+            new = getattr(self, f"conv{number}")(metaop.cat(features, 1))
+            features.append(F.leaky_relu(new, 0.2))
+        return x + 0.2 * self.conv5(metaop.cat(features, 1))
 
 
 class RRDB(nn.Module):
-    """Three dense blocks, of which a fifth is added."""
+    """A residual in residual dense block: three dense blocks, scaled by 0.2, added to the input."""
 
     def __init__(self, width: int, growth: int) -> None:
         super().__init__()
@@ -78,41 +77,41 @@ class RRDBNet(nn.Module):
 
 
 class ESRGAN(RelativisticGAN):
-    """Reads large images and, in the place of labels, small ones.
+    """Takes high-resolution images, and as `labels` low-resolution ones.
 
-    The generator wants to come near to the large images, and to be more real, by `weight`.
+    The generator minimises the L1 loss plus `lambda_adv` times the relativistic loss.
     """
 
-    weight = 0.005
+    lambda_adv = 0.005
 
     def turn(self, real: metaop.Tensor, labels: metaop.Tensor, *codes: metaop.Tensor) -> Turn:
         return Turn(real, labels, self.generator(labels), codes)
 
     def generator_loss(self, turn: Turn) -> metaop.Tensor:
-        missed = (turn.fake - turn.real).abs().mean()
-        return missed + self.weight * super().generator_loss(turn)
+        content = (turn.fake - turn.real).abs().mean()
+        return content + self.lambda_adv * super().generator_loss(turn)
 
 
-def smaller(images: np.ndarray) -> np.ndarray:
-    """The means (count, channels, height/4, width/4) of squares of 16 pixels."""
+def downsampled(images: np.ndarray) -> np.ndarray:
+    """The means of squares of 4 × 4 pixels: (count, channels, height/4, width/4)."""
     count, channels, height, width = images.shape
     return images.reshape(count, channels, height // 4, 4, width // 4, 4).mean((3, 5))
 
 
-def noise_ratio(images: np.ndarray, wanted: np.ndarray) -> float:
-    """The peak signal-to-noise ratio in decibels of images in [-1, 1]."""
-    return -10 * math.log10(np.mean((images - wanted) ** 2) / 4)
+def psnr(images: np.ndarray, originals: np.ndarray) -> float:
+    """The peak signal-to-noise ratio of images in [-1, 1], in decibels."""
+    return -10 * math.log10(np.mean((images - originals) ** 2) / 4)
 
 
 def main(arguments: Sequence[str] | None = None) -> float:
     """Learns to enlarge faces; returns the peak signal-to-noise ratio of new ones, in decibels.
 
-    With --out it draws small faces, what it makes of them, and the faces.
+    `--out` names a picture: small faces, enlarged by repeated pixels, the faces, and the results.
     """
-    options = drawing_options(__doc__, arguments, steps=200, batch_size=16, blocks=1, growth=8)
+    options = gan_options(__doc__, arguments, steps=200, batch_size=16, blocks=1, growth=8)
     random = np.random.default_rng(options.seed)
     faces = draw_faces(random.uniform(size=(1100, 9)), random).clip(-1, 1)
-    small = smaller(faces)
+    small = downsampled(faces)
     network = RRDBNet(1, options.width, options.blocks, options.growth)
     players = ESRGAN(network, PatchDiscriminator(1, options.width, 2), latent=0)
     new = small[1000:]
@@ -122,10 +121,10 @@ def main(arguments: Sequence[str] | None = None) -> float:
         found = network(metaop.from_numpy(new[:8]))
         return metaop.cat((*map(metaop.from_numpy, (plain[:8], faces[1000:1008])), found))
 
-    learn_in_turn(players, options, (faces[:1000], small[:1000]), show)
+    train_adversaries(players, options, (faces[:1000], small[:1000]), show)
     with metaop.no_grad():
         found = network.eval()(metaop.from_numpy(new)).numpy()
-    ratio, least = (noise_ratio(images, faces[1000:]) for images in (found, plain))
+    ratio, least = (psnr(images, faces[1000:]) for images in (found, plain))
     print(f"peak signal-to-noise ratio {ratio:.2f} dB of new faces; {least:.2f} dB of large pixels")
     return ratio
 

@@ -1,8 +1,8 @@
-"""GAN: a generator draws, a discriminator tells drawn from real, and each learns from the other.
+"""GAN: a generator and a discriminator, trained against each other.
 
 After I. Goodfellow and others, "Generative adversarial networks", 2014. Both are fully connected.
-The generator wants its images to be called real, which has a greater gradient at first than that
-they are not called fake.
+The generator maximises log D(G(z)) instead of minimising log(1 - D(G(z))), because the gradient is
+larger early in training.
 
     python -m models.gan --steps 400 --out runs/gan.png
 """
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import metaop
 from metaop import nn
 
-from .adversarial import Adversaries, Turn, adversarial_loss, drawing_options, learn_to_draw
+from .adversarial import Adversaries, Turn, adversarial_loss, gan_options, train_on_digits
 
 
 class Generator(nn.Module):
@@ -41,9 +41,9 @@ class Generator(nn.Module):
 
 
 class Discriminator(nn.Module):
-    """Images (batch, 1, size, size) to logits (batch,): are they real?
+    """Images (batch, 1, size, size) to logits (batch,) of being real.
 
-    `further` numbers (batch, further) may come with each image.
+    With `further`, it takes a second input (batch, further), for example one-hot labels.
     """
 
     def __init__(self, width: int = 256, size: int = 28, further: int = 0) -> None:
@@ -61,23 +61,22 @@ class Discriminator(nn.Module):
 
 
 class GAN(Adversaries):
-    """The discriminator tells what is real; the generator wants its images to be called so."""
+    """Binary cross-entropy for the discriminator, and the non-saturating loss for the generator."""
 
     def discriminator_loss(self, turn: Turn) -> metaop.Tensor:
-        return adversarial_loss(self.discriminator(turn.real), True) + adversarial_loss(
-            self.discriminator(turn.fake), False
-        )
+        real, fake = self.discriminator(turn.real), self.discriminator(turn.fake)
+        return adversarial_loss(real, True) + adversarial_loss(fake, False)
 
     def generator_loss(self, turn: Turn) -> metaop.Tensor:
         return adversarial_loss(self.discriminator(turn.fake), True)
 
 
 def main(arguments: Sequence[str] | None = None) -> list[float]:
-    """Learns to draw digits of 8 × 8 pixels; returns the losses of the discriminator."""
-    options = drawing_options(__doc__, arguments, steps=400, lr=5e-4, latent=16, width=64)
+    """Learns to generate digits of 8 × 8 pixels; returns the losses of the discriminator."""
+    options = gan_options(__doc__, arguments, steps=400, lr=5e-4, latent=16, width=64)
     generator = Generator(options.latent, options.width, 8)
     players = GAN(generator, Discriminator(options.width, 8), options.latent)
-    return learn_to_draw(players, options, 8)
+    return train_on_digits(players, options, 8)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""LSGAN: a GAN whose discriminator gives numbers, 1 for real images and 0 for drawn ones.
+"""LSGAN: a GAN with least-squares losses.
 
-After X. Mao and others, "Least squares generative adversarial networks", 2016. Drawn images that
-are far from 1 have a gradient even where the discriminator is sure.
+After X. Mao and others, "Least squares generative adversarial networks", 2016. Generated images
+far from the target value get a gradient even where the discriminator is certain.
 
     python -m models.lsgan --steps 150 --out runs/lsgan.png
 """
@@ -12,12 +12,12 @@ from collections.abc import Sequence
 
 import metaop
 
-from .adversarial import Adversaries, Turn, drawing_options, learn_to_draw
+from .adversarial import Adversaries, Turn, gan_options, train_on_digits
 from .dcgan import Discriminator, Generator
 
 
 class LSGAN(Adversaries):
-    """Squares of the distances from 1 and 0."""
+    """Squared distances of the discriminator's outputs from 1 (real) and 0 (fake)."""
 
     def discriminator_loss(self, turn: Turn) -> metaop.Tensor:
         real, fake = self.discriminator(turn.real), self.discriminator(turn.fake)
@@ -28,11 +28,11 @@ class LSGAN(Adversaries):
 
 
 def main(arguments: Sequence[str] | None = None) -> list[float]:
-    """Learns to draw digits of 16 × 16 pixels; returns the losses of the discriminator."""
-    options = drawing_options(__doc__, arguments)
+    """Learns to generate digits of 16 × 16 pixels; returns the losses of the discriminator."""
+    options = gan_options(__doc__, arguments)
     generator = Generator(options.latent, options.width, 1, 16)
     players = LSGAN(generator, Discriminator(options.width, 1, 16), options.latent)
-    return learn_to_draw(players, options, 16)
+    return train_on_digits(players, options, 16)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""PixelDA: makes labelled images look like others, which have no labels, and learns from them.
+"""PixelDA: domain adaptation that makes labelled images look like an unlabelled target domain.
 
 After K. Bousmalis and others, "Unsupervised pixel-level domain adaptation with generative
-adversarial networks", 2016. The demonstration knows the names of plain digits, and learns to read
-digits on a noisy ground.
+adversarial networks", 2016. The demonstration has labels of plain digits, and learns to classify
+digits on a noisy background.
 
     python -m models.pixelda --steps 300 --out runs/pixelda.png
 """
@@ -18,7 +18,7 @@ from metaop import nn
 from metaop.nn import functional as F
 
 from .acgan import Classifier
-from .adversarial import Turn, adversarial_loss, drawing_options, learn_in_turn
+from .adversarial import Turn, adversarial_loss, gan_options, train_adversaries
 from .cyclegan import Generator
 from .dcgan import Discriminator
 from .demonstration import digit_images
@@ -26,9 +26,9 @@ from .gan import GAN
 
 
 class Adapter(nn.Module):
-    """Images (batch, 1, size, size) and noise (batch, latent) to images that look like others.
+    """Source images (batch, 1, size, size) and noise (batch, latent) to images like the target's.
 
-    `reader` names what images show; it learns with the generator.
+    `reader` is the task classifier, which learns with the generator.
     """
 
     def __init__(self, latent: int, width: int, size: int, classes: int) -> None:
@@ -38,7 +38,7 @@ class Adapter(nn.Module):
         self.main = Generator(2, width, blocks=1, outputs=1)
         self.reader = Classifier(width, 1, size, classes)
 
-    def named(self, images: metaop.Tensor) -> metaop.Tensor:
+    def classify(self, images: metaop.Tensor) -> metaop.Tensor:
         """Logits of the classes (batch, classes)."""
         return self.reader(images)[1]
 
@@ -48,68 +48,72 @@ class Adapter(nn.Module):
 
 
 class PixelDA(GAN):
-    """Reads what is real, plain images and the labels of these.
+    """Takes target images, source images and the labels of the latter.
 
-    The adapter wants what it draws to be called real, its reader to name it and plain images, and
-    what is bright to change all alike, by `content`: else it could draw one digit for another.
+    The generator minimises the adversarial loss, the task loss of source and adapted images, and
+    `content_weight` times the masked pairwise mean squared error of the foreground, which keeps it
+    from turning one digit into another.
     """
 
-    content = 10.0
+    content_weight = 10.0
 
     def turn(  # type: ignore[override]
         self,
         real: metaop.Tensor,
-        plain: metaop.Tensor,
+        source: metaop.Tensor,
         labels: metaop.Tensor,
         *codes: metaop.Tensor,
     ) -> Turn:
         codes = codes or self.codes(len(real))
-        return Turn(real, labels, self.generator(plain, *codes), (plain,))
+        return Turn(real, labels, self.generator(source, *codes), (source,))
 
     def generator_loss(self, turn: Turn) -> metaop.Tensor:
-        drawn, plain = (self.generator.named(images) for images in (turn.fake, *turn.codes))
-        named = F.cross_entropy(drawn, turn.labels) + F.cross_entropy(plain, turn.labels)
-        bright = (turn.codes[0] > 0).to(plain.dtype)
-        change = bright * (turn.fake - turn.codes[0])
-        share = bright.mean((1, 2, 3))
-        alike = (change**2).mean((1, 2, 3)) / share - (change.mean((1, 2, 3)) / share) ** 2
+        (source,) = turn.codes
+        adapted_logits, source_logits = map(self.generator.classify, (turn.fake, source))
+        task = sum(F.cross_entropy(x, turn.labels) for x in (adapted_logits, source_logits))
+        mask = (source > 0).to(source.dtype)
+        change = mask * (turn.fake - source)
+        share = mask.mean((1, 2, 3))
+        # The variance of the change of foreground pixels.
+        content = (change**2).mean((1, 2, 3)) / share - (change.mean((1, 2, 3)) / share) ** 2
         return (
             adversarial_loss(self.discriminator(turn.fake), True)
-            + named
-            + self.content * alike.mean()
+            + task
+            + self.content_weight * content.mean()
         )
 
 
-def strange(images: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Digits on a ground of noise, of images (count, 1, height, width) in [-1, 1]."""
+def on_noise(images: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """Images (count, 1, height, width) in [-1, 1] with uniform noise as their background."""
     return np.where(images > 0, images, random.uniform(-1, 0.8, images.shape)).astype(np.float32)
 
 
 def main(arguments: Sequence[str] | None = None) -> float:
-    """Learns to read digits on noise; returns the share of new ones that it reads.
+    """Learns to classify digits on noise; returns the accuracy on new ones.
 
-    With --out it draws plain digits, what it makes of them, and digits on noise.
+    `--out` names a picture: plain digits, adapted ones, and digits on noise.
     """
-    options = drawing_options(__doc__, arguments, steps=300, latent=10, width=8)
+    options = gan_options(__doc__, arguments, steps=300, latent=10, width=8)
     digits, labels = digit_images(16, 1)
     random = np.random.default_rng(options.seed)
-    others = strange(digits, random)
+    others = on_noise(digits, random)
     new, known, target = slice(597), slice(597, 1197), slice(1197, 1797)
     adapter = Adapter(options.latent, options.width, 16, 10)
     players = PixelDA(adapter, Discriminator(options.width, 1, 16), options.latent)
 
     def show() -> metaop.Tensor:
-        plain, wanted = (metaop.from_numpy(array[:8]) for array in (digits, others))
-        return metaop.cat((plain, adapter(plain, metaop.randn(8, options.latent)), wanted))
+        plain, noisy = (metaop.from_numpy(array[:8]) for array in (digits, others))
+        return metaop.cat((plain, adapter(plain, metaop.randn(8, options.latent)), noisy))
 
-    # Digits stand in turn in the data: without order, rows of both kinds have nothing in common.
+    # The data is sorted by digit in runs, so source images are shuffled: rows of both domains must
+    # not correspond.
     order = known.start + random.permutation(600)
     arrays = others[target], digits[order], labels[order]
-    learn_in_turn(players, options, arrays, show)
+    train_adversaries(players, options, arrays, show)
     with metaop.no_grad():
-        found = adapter.eval().named(metaop.from_numpy(others[new])).argmax(1).numpy()
+        found = adapter.eval().classify(metaop.from_numpy(others[new])).argmax(1).numpy()
     accuracy = float((found == labels[new]).mean())
-    print(f"accuracy {accuracy:.3f} of digits on noise, whose labels were never read")
+    print(f"accuracy {accuracy:.3f} on digits with noise, whose labels were not used")
     return accuracy
 
 

@@ -1,7 +1,7 @@
-"""UNIT: two kinds of images with one space of codes, in which they are translated.
+"""UNIT: unpaired image-to-image translation through a latent space that two domains share.
 
 After M.-Y. Liu, T. Breuel, J. Kautz, "Unsupervised image-to-image translation networks", 2017. The
-demonstration turns digits into their negatives without examples.
+demonstration translates digits into their negatives.
 
     python -m models.unit --steps 60 --out runs/unit.png
 """
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import metaop
 from metaop import nn
 
-from .adversarial import Pair, Turn, adversarial_loss, drawing_options, exchanged, learn_in_turn
+from .adversarial import Pair, Turn, adversarial_loss, gan_options, swap_halves, train_adversaries
 from .cyclegan import Generator, ResidualBlock
 from .demonstration import digit_images
 from .gan import GAN
@@ -21,15 +21,15 @@ from .pix2pix import PatchDiscriminator
 
 
 class SharedTranslator(nn.Module):
-    """Images of two kinds, which stand behind each other, to codes and back.
+    """A VAE for each domain: images (2 batch, …), concatenated by domain, to codes and back.
 
-    Both kinds have first and last layers of their own, and share those between.
+    Each domain has its own first and last layers; those between are shared.
     """
 
     def __init__(self, channels: int, width: int) -> None:
         super().__init__()
         first, second = (Generator(channels, width, blocks=1).model for _ in range(2))
-        # Ten layers halve the image twice, then comes a residual block, and the rest doubles it.
+        # Layers 0-9 halve the image twice, layer 10 is a residual block, the rest double it twice.
         self.down, self.up = Pair(first[:10], second[:10]), Pair(first[11:], second[11:])
         self.shared_down, self.shared_up = (ResidualBlock(4 * width) for _ in range(2))
 
@@ -41,53 +41,54 @@ class SharedTranslator(nn.Module):
 
 
 class UNIT(GAN):
-    """What is drawn are images of the other kind, from the codes of images and noise.
+    """Generated images are translations: codes plus noise, decoded by the other domain.
 
-    Images shall be found again from their codes, and behind both ways, by `near`; codes shall be
-    near to 0, by `plain`: they are means of normal noise of deviation 1.
+    The generator minimises the adversarial loss, `lambda_rec` times the L1 errors of reconstructed
+    and of cyclically translated images, and `lambda_kl` times the KL terms of both encodings. Codes
+    are means of normal distributions of variance 1, so a KL term is a mean square.
     """
 
-    near, plain = 10.0, 0.01
+    lambda_rec, lambda_kl = 10.0, 0.01
 
     def turn(self, real: metaop.Tensor, labels: metaop.Tensor, *codes: metaop.Tensor) -> Turn:
-        """Reads images of the first kind and, in the place of labels, of the second."""
-        read = metaop.cat((real, labels))
-        means = self.generator.encode(read)
+        """Takes images of the first domain, and as `labels` images of the second."""
+        inputs = metaop.cat((real, labels))
+        means = self.generator.encode(inputs)
         noise = codes[0] if codes else metaop.randn_like(means)
-        again = self.generator.decode(means + noise)
-        crossed = self.generator.decode(exchanged(means + noise))
-        return Turn(read, labels, crossed, (read, means, again, noise))
+        reconstructed = self.generator.decode(means + noise)
+        translated = self.generator.decode(swap_halves(means + noise))
+        return Turn(inputs, labels, translated, (inputs, means, reconstructed, noise))
 
     def generator_loss(self, turn: Turn) -> metaop.Tensor:
-        read, means, again, noise = turn.codes
-        others = self.generator.encode(turn.fake)
-        back = self.generator.decode(exchanged(others + noise))
-        near = (again - read).abs().mean() + (back - read).abs().mean()
-        plain = (means**2).mean() + (others**2).mean()
+        inputs, means, reconstructed, noise = turn.codes
+        translated_means = self.generator.encode(turn.fake)
+        cycled = self.generator.decode(swap_halves(translated_means + noise))
+        reconstruction = (reconstructed - inputs).abs().mean() + (cycled - inputs).abs().mean()
+        kl = (means**2).mean() + (translated_means**2).mean()
         return (
             adversarial_loss(self.discriminator(turn.fake), True)
-            + self.near * near
-            + self.plain * plain
+            + self.lambda_rec * reconstruction
+            + self.lambda_kl * kl
         )
 
 
 def main(arguments: Sequence[str] | None = None) -> list[float]:
-    """Learns to turn digits into negatives and back; returns the losses of the generator.
+    """Learns to translate digits into negatives and back; returns the losses of the generator.
 
-    With --out it draws digits, what it makes of their negatives, and what it makes of them.
+    `--out` names a picture: digits, translations of their negatives, translations of the digits.
     """
-    options = drawing_options(__doc__, arguments, steps=60, batch_size=8, width=8)
+    options = gan_options(__doc__, arguments, steps=60, batch_size=8, width=8)
     images, _ = digit_images(16, 1)
     arrays = images[:900], -images[-900:]
     discriminators = [PatchDiscriminator(1, options.width, 2) for _ in range(2)]
     players = UNIT(SharedTranslator(1, options.width), Pair(*discriminators), latent=0)
 
     def show() -> metaop.Tensor:
-        read = metaop.from_numpy(images[:8])
-        codes = players.generator.encode(metaop.cat((read, -read)))
-        return metaop.cat((read, players.generator.decode(exchanged(codes))))
+        inputs = metaop.from_numpy(images[:8])
+        codes = players.generator.encode(metaop.cat((inputs, -inputs)))
+        return metaop.cat((inputs, players.generator.decode(swap_halves(codes))))
 
-    return learn_in_turn(players, options, arrays, show)["generator"]
+    return train_adversaries(players, options, arrays, show)["generator"]
 
 
 if __name__ == "__main__":

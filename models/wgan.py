@@ -1,8 +1,7 @@
-"""WGAN: a critic that measures how far drawn images are from real ones.
+"""WGAN: a GAN whose critic estimates the Wasserstein distance to the real images.
 
-After M. Arjovsky, S. Chintala, L. Bottou, "Wasserstein GAN", 2017. The difference between the means
-of a function that is nowhere steep is at most the distance between the images; so all weights of
-the critic are kept small. (The paper takes steps of RMSprop, here they are Adam's.)
+After M. Arjovsky, S. Chintala, L. Bottou, "Wasserstein GAN", 2017. The critic has to be Lipschitz
+continuous, so its weights are clipped. The paper optimises with RMSprop, this file with Adam.
 
     python -m models.wgan --steps 200 --out runs/wgan.png
 """
@@ -13,15 +12,15 @@ from collections.abc import Sequence
 
 import metaop
 
-from .adversarial import Adversaries, Turn, drawing_options, learn_to_draw
+from .adversarial import Adversaries, Turn, gan_options, train_on_digits
 from .dcgan import Discriminator, Generator
 
 
 class Wasserstein(Adversaries):
-    """The critic wants a great distance between the means of its values, the generator a small."""
+    """The critic maximises the mean score of real images minus that of generated ones."""
 
     def distance(self, turn: Turn) -> metaop.Tensor:
-        """How much larger the values of real images are than those of drawn ones."""
+        """The mean score of real images minus that of generated ones."""
         return self.discriminator(turn.real).mean() - self.discriminator(turn.fake).mean()
 
     def discriminator_loss(self, turn: Turn) -> metaop.Tensor:
@@ -32,23 +31,23 @@ class Wasserstein(Adversaries):
 
 
 class WGAN(Wasserstein):
-    """The weights of the critic are cut off at `limit` after each of its steps."""
+    """The critic's weights are clipped to [-`clip`, `clip`] after each of its steps."""
 
-    limit = 0.05
+    clip = 0.05
 
     def after_discriminator_step(self) -> None:
         with metaop.no_grad():
             for parameter in self.discriminator.parameters():
-                parameter.clamp_(-self.limit, self.limit)
+                parameter.clamp_(-self.clip, self.clip)
 
 
 def main(arguments: Sequence[str] | None = None) -> list[float]:
-    """Learns to draw digits of 16 × 16 pixels; returns the losses of the discriminator."""
-    options = drawing_options(__doc__, arguments, steps=200, critic_steps=3)
+    """Learns to generate digits of 16 × 16 pixels; returns the losses of the discriminator."""
+    options = gan_options(__doc__, arguments, steps=200, critic_steps=3)
     generator = Generator(options.latent, options.width, 1, 16)
     critic = Discriminator(options.width, 1, 16, batch_norm=False)
     players = WGAN(generator, critic, options.latent)
-    return learn_to_draw(players, options, 16, (0.0, 0.9), options.critic_steps)
+    return train_on_digits(players, options, 16, (0.0, 0.9), options.critic_steps)
 
 
 if __name__ == "__main__":

@@ -92,7 +92,7 @@ def repeating(kind: str) -> Players:
 
 def clustering(module: Any) -> Any:
     generator = module.Generator(16, 4, 1, 8)
-    clusters = module.Clusters(generator, module.Classifier(4, 1, 8, 16), 10)
+    clusters = module.ClusterGenerator(generator, module.Classifier(4, 1, 8, 16), 10)
     return module.ClusterGAN(clusters, module.Discriminator(4, 1, 8), 6)
 
 
@@ -112,7 +112,7 @@ ADVERSARIES: list[tuple[str, Players, tuple[np.ndarray, ...]]] = [
     ("sgan", recognising("SGAN", 0, 10), (NOISE,)),
     ("relativistic_gan", convolutional("RelativisticGAN"), (NOISE,)),
     ("bgan", dense("BGAN"), (NOISE,)),
-    ("aae", lambda m: m.AAE(m.Coder(6, 4, 8), m.Examiner(6, 4), 6), (NOISE,)),
+    ("aae", lambda m: m.AAE(m.Autoencoder(6, 4, 8), m.Discriminator(6, 4), 6), (NOISE,)),
     (
         "cogan",
         lambda m: m.CoGAN(m.CoupledGenerator(6, 4, 8), m.CoupledDiscriminator(4, 8), 6),
@@ -167,7 +167,7 @@ TRANSLATORS: list[tuple[str, Players, tuple[np.ndarray, ...]]] = [
     ("unit", united, (IMAGES, OTHERS, random.standard_normal((4, 8, 4, 4)))),
     (
         "context_encoder",
-        lambda m: m.ContextEncoder(m.Painter(2, 1, 16, 6), m.Discriminator(2, 1, 8), 0),
+        lambda m: m.ContextEncoder(m.EncoderDecoder(2, 1, 16, 6), m.Discriminator(2, 1, 8), 0),
         (IMAGES, OTHERS),
     ),
     (
@@ -230,9 +230,9 @@ def test_the_wanted_kind_reaches_what_stargan_draws() -> None:
     assert min(np.abs(found[k] - found[k - 1]).max() for k in range(3)) > 1e-3
 
 
-def test_pairs_and_exchanged_halves() -> None:
+def test_pairs_and_swapped_halves() -> None:
     x = metaop.arange(8.0).view(4, 2)
-    assert adversarial.exchanged(x).tolist() == [[4, 5], [6, 7], [0, 1], [2, 3]]
+    assert adversarial.swap_halves(x).tolist() == [[4, 5], [6, 7], [0, 1], [2, 3]]
     pair = adversarial.Pair(metaop.nn.Identity(), metaop.nn.ReLU())
     assert pair(-x).tolist() == [[0, -1], [-2, -3], [0, 0], [0, 0]]
 
@@ -266,7 +266,7 @@ def test_the_discriminator_of_sgan_reads_few_labels() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), [("wgan_gp", "WGAN"), ("wgan_div", "WGANDIV"), ("dragan", "DRAGAN")]
+    ("name", "kind"), [("wgan_gp", "WGANGP"), ("wgan_div", "WGANDIV"), ("dragan", "DRAGAN")]
 )
 def test_penalties_are_differentiated_twice(name: str, kind: str) -> None:
     def loss(library: Any, players: Any, points: Any, *inputs: Any) -> tuple[Any, Any]:
@@ -274,7 +274,7 @@ def test_penalties_are_differentiated_twice(name: str, kind: str) -> None:
         return turn.fake, players.discriminator_loss(turn, points)
 
     def build(module: Any) -> Any:
-        # Large weights make slopes that are far from 0.
+        # Large weights make gradients that are far from 0.
         players = convolutional(kind, batch_norm=name == "dragan")(module)
         for parameter in players.parameters():
             parameter.data.mul_(10)
@@ -300,8 +300,8 @@ def test_the_discriminator_of_softmax_gan_wants_equal_shares_of_real_images() ->
 
 def test_images_that_are_alike_cost_the_generator_of_ebgan() -> None:
     rows = metaop.tensor([[1.0, 0.0], [0.0, 2.0], [3.0, 0.0]])
-    assert ebgan.likeness(rows).item() == pytest.approx(1 / 3)
-    assert ebgan.likeness(metaop.ones(4, 5)).item() == pytest.approx(1.0)
+    assert ebgan.pulling_away_term(rows).item() == pytest.approx(1 / 3)
+    assert ebgan.pulling_away_term(metaop.ones(4, 5)).item() == pytest.approx(1.0)
 
 
 def test_the_balance_of_began_follows_the_losses_within_its_bounds() -> None:
@@ -312,10 +312,10 @@ def test_the_balance_of_began_follows_the_losses_within_its_bounds() -> None:
     bright, dark = metaop.ones(2, 1, 8, 8), 0.1 * metaop.ones(2, 1, 8, 8)
     first = players.discriminator_loss(adversarial.Turn(bright, bright, dark, ())).item()
     assert first == pytest.approx(1.0)
-    assert players.balance.item() == pytest.approx(0.01 * (0.5 - 0.1))
+    assert players.k.item() == pytest.approx(0.01 * (0.5 - 0.1))
     second = players.discriminator_loss(adversarial.Turn(dark, dark, bright, ())).item()
     assert second == pytest.approx(0.1 - 0.004)
-    assert players.balance.item() == 0.0
+    assert players.k.item() == 0.0
 
 
 def test_the_generator_of_cyclegan() -> None:
