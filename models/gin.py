@@ -88,12 +88,12 @@ def main(arguments: Sequence[str] | None = None) -> float:
     model = GIN(1, options.hidden, 4, options.layers)
     optimizer = metaop.optim.Adam(model.parameters(), lr=options.lr)
 
-    def adversarial_loss(count: int, *seed: int) -> tuple[metaop.Tensor, metaop.Tensor]:
+    def classified(count: int, *seed: int) -> tuple[metaop.Tensor, metaop.Tensor]:
         graph, kinds = drawn_graphs(count, np.random.default_rng((options.seed, *seed)))
         return model(graph, metaop.ones(graph.num_nodes(), 1)), metaop.from_numpy(kinds)
 
     def step(number: int) -> dict[str, metaop.Tensor]:
-        logits, kinds = adversarial_loss(options.batch_size, number)
+        logits, kinds = classified(options.batch_size, number)
         loss = update(optimizer, F.cross_entropy(logits, kinds))
         return {"loss": loss, "accuracy": (logits.argmax(1) == kinds).float().mean()}
 
@@ -101,7 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> float:
     train(step, options.steps, "GIN", checkpoint)
     model.eval()
     with metaop.no_grad():
-        logits, kinds = adversarial_loss(200, options.steps, 1)
+        logits, kinds = classified(200, options.steps, 1)
     accuracy = (logits.argmax(1) == kinds).float().mean().item()
     print(f"accuracy {accuracy:.3f}")
     return accuracy

@@ -33,7 +33,7 @@ All that glitters is not gold. Better late than never. Birds of a feather flock 
 Every cloud has a silver lining. Fortune favours the bold. Look before you leap.
 Many hands make light work. Practice makes perfect. Still waters run deep.
 The early bird catches the worm. Too many cooks spoil the broth. When in Rome, do as the Romans do.
-You cannot discriminator a book by its cover. Where there is smoke there is fire.
+You cannot judge a book by its cover. Where there is smoke there is fire.
 """
 
 # The keys and the values (batch, heads, context, width of a head) of the letters in a block, and
