@@ -107,7 +107,7 @@ def _dynamic(layer: torch.nn.Module) -> Any:
 
 
 def tokens() -> None:
-    """A token that a GPT reads after those in its memory, captured by `jit`, in ms."""
+    """A GPT's pass of one token with a filled key-value cache, captured by `jit`, in ms."""
     names = ["float32", "int8", "int8, groups of 64", "4 bits, groups of 64", "dynamic"]
     head("GPT", *names, "weights, MiB", "in 4 bits")
     for name, (width, layers, heads) in _TOKENS.items():
@@ -125,14 +125,14 @@ def tokens() -> None:
 
 
 def _reads(model: GPT) -> Callable[[], Any]:
-    memory = model.memory(1)
+    cache = model.cache(1)
     token, place = metaop.tensor([[7]]), metaop.tensor([100])
-    read = metaop.jit(lambda token, place: model(token, place, memory))
+    read = metaop.jit(lambda token, place: model(token, place, cache))
     return lambda: read(token, place).numpy()
 
 
 def _mebibytes(model: nn.Module) -> float:
-    """The weights of the linear maps."""
+    """The size of the weights of linear layers, in MiB."""
     kinds = (nn.Linear, ours.WeightOnlyLinear)
     layers = [layer for layer in model.modules() if isinstance(layer, kinds)]
     return sum(v.nbytes for layer in layers for v in layer.state_dict().values()) / 2**20
@@ -200,7 +200,7 @@ def _theirs(model: torch.nn.Module | None, x: torch.Tensor) -> list[Any]:
 
 
 def main() -> None:
-    """Measures what was asked for, everything by default."""
+    """Measures the named parts, by default all of them."""
     parts = {"products": products, "tokens": tokens, "networks": networks}
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter

@@ -109,25 +109,25 @@ def _single_tokens(random: np.random.Generator, count: int) -> Iterator[Batch]:
         yield _tokens(random, 1, 1), np.array([position % _CONTEXT])
 
 
-def _from_memory(f: Framework, made: Callable[[Step], Step]) -> Step:
+def _from_cache(f: Framework, made: Callable[[Step], Step]) -> Step:
     model = f.module(_gpt(f)).eval()
-    memory, forward = model.memory(1), made(model.forward)
+    cache, forward = model.cache(1), made(model.forward)
 
     def step(token: Any, positions: Any) -> Any:
         with f.library.no_grad():
-            return forward(token, positions, memory)[:, -1].amax()
+            return forward(token, positions, cache)[:, -1].amax()
 
     return step
 
 
 @_stream("GPT, writing from a memory", _single_tokens)
-def writing_from_memory(f: Framework) -> Step:
-    return _from_memory(f, f.function)
+def writing_from_cache(f: Framework) -> Step:
+    return _from_cache(f, f.function)
 
 
 @_stream("GPT, writing from a memory, captured by jit", _single_tokens)
 def writing_captured(f: Framework) -> Step:
-    return _from_memory(f, f.captured)
+    return _from_cache(f, f.captured)
 
 
 def _images(random: np.random.Generator, count: int) -> Iterator[Batch]:

@@ -264,19 +264,19 @@ for _batch in (1, 8):
 
 
 def _token(width: int, layers: int, heads: int, captured: bool) -> None:
-    """Registers the pass of one token after those that a GPT has in its memory."""
+    """Registers a GPT's pass of one token with a filled key-value cache."""
     how = ", captured by jit" if captured else ""
 
     @workload("inference", f"GPT {layers} x {width}, a token from a memory{how}", tolerance=1e-3)
     def prepare(f: Framework) -> Any:
         model = f.module(network(f, "models.gpt.GPT", 4096, 256, width, layers, heads)).eval()
         forward = (f.captured if captured else f.function)(model.forward)
-        memory = model.memory(1)
+        cache = model.cache(1)
         token, position = f.integers(4096, 1, 1), f.tensor(np.array([200]))
 
         def run() -> Any:
             with f.library.no_grad():
-                return forward(token, position, memory)
+                return forward(token, position, cache)
 
         return run
 

@@ -1,8 +1,8 @@
-"""BERT: a transformer that reads in both directions, and guesses hidden words.
+"""BERT: a bidirectional transformer encoder, trained as a masked language model.
 
 After J. Devlin and others, "BERT: pre-training of deep bidirectional transformers for language
-understanding", 2018. Names of parameters are those of Hugging Face, so published weights load. The
-demonstration hides letters of proverbs and guesses them.
+understanding", 2018. Parameters have the names of Hugging Face, so published weights load. The
+demonstration predicts masked letters of proverbs.
 
     python -m models.bert --steps 300 --checkpoint runs/bert.pth
 """
@@ -28,7 +28,7 @@ from .trainer import Trainer, Training, Values
 
 
 class SelfAttention(nn.Module):
-    """Attention of `heads` heads over (batch, length, width), among what `mask` keeps."""
+    """Multi-head attention over (batch, length, width); False in `mask` hides a key."""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class SelfAttention(nn.Module):
 
 
 class Joined(nn.Module):
-    """A linear map of `x`, added to what went in before, and normalised."""
+    """A linear layer, the residual connection and a layer norm: norm(dense(x) + before)."""
 
     def __init__(self, inputs: int, outputs: int, dropout: float, eps: float) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class Joined(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and a feedforward network, each followed by a normalised sum."""
+    """Post-norm attention and feedforward network, with residual connections."""
 
     def __init__(self, width: int, heads: int, hidden: int, dropout: float, eps: float) -> None:
         super().__init__()
@@ -78,30 +78,30 @@ class Block(nn.Module):
 
 
 class Embeddings(nn.Module):
-    """Tokens and their segments (batch, length) to vectors that know their places."""
+    """The sum of token, position and segment embeddings, normalised: (batch, length, width)."""
 
     def __init__(
-        self, vocabulary: int, context: int, width: int, kinds: int, dropout: float, eps: float
+        self, vocabulary: int, context: int, width: int, segments: int, dropout: float, eps: float
     ) -> None:
         super().__init__()
         self.word_embeddings = nn.Embedding(vocabulary, width)
         self.position_embeddings = nn.Embedding(context, width)
-        self.token_type_embeddings = nn.Embedding(kinds, width)
+        self.token_type_embeddings = nn.Embedding(segments, width)
         self.LayerNorm = nn.LayerNorm(width, eps)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, tokens: metaop.Tensor, kinds: metaop.Tensor | None) -> metaop.Tensor:
+    def forward(self, tokens: metaop.Tensor, segments: metaop.Tensor | None) -> metaop.Tensor:
         positions = metaop.arange(tokens.shape[1], device=tokens.device)
-        kinds = metaop.zeros_like(tokens) if kinds is None else kinds
-        found = self.word_embeddings(tokens) + self.token_type_embeddings(kinds)
+        segments = metaop.zeros_like(tokens) if segments is None else segments
+        found = self.word_embeddings(tokens) + self.token_type_embeddings(segments)
         return self.dropout(self.LayerNorm(found + self.position_embeddings(positions)))
 
 
 class BERT(nn.Module):
     """Tokens (batch, length), int64, to vectors (batch, length, width).
 
-    `mask` (batch, length) is not 0 where there is a token; `kinds` (batch, length), int64, tells
-    the first sentence of two from the second.
+    `mask` (batch, length) is 0 at padding. `segments` (batch, length), int64, are 0 for the
+    first sentence and 1 for the second.
 
     Example:
         BERT.from_pretrained("bert-base-uncased")(tokens, mask)
@@ -115,13 +115,13 @@ class BERT(nn.Module):
         layers: int = 12,
         heads: int = 12,
         hidden: int = 3072,
-        kinds: int = 2,
+        segments: int = 2,
         dropout: float = 0.1,
         eps: float = 1e-12,
     ) -> None:
         super().__init__()
         self.context = context
-        self.embeddings = Embeddings(vocabulary, context, width, kinds, dropout, eps)
+        self.embeddings = Embeddings(vocabulary, context, width, segments, dropout, eps)
         blocks = [Block(width, heads, hidden, dropout, eps) for _ in range(layers)]
         self.encoder = nn.ModuleDict({"layer": nn.ModuleList(blocks)})
         initialise(self, width)
@@ -130,9 +130,9 @@ class BERT(nn.Module):
         self,
         tokens: metaop.Tensor,
         mask: metaop.Tensor | None = None,
-        kinds: metaop.Tensor | None = None,
+        segments: metaop.Tensor | None = None,
     ) -> metaop.Tensor:
-        x = self.embeddings(tokens, kinds)
+        x = self.embeddings(tokens, segments)
         kept = None if mask is None else mask[:, None, None].bool()
         for block in self.encoder["layer"]:
             x = block(x, kept)
@@ -151,9 +151,9 @@ class BERT(nn.Module):
 
 
 class MaskedLanguageModel(nn.Module):
-    """Tokens (batch, length), int64, to logits of what stands there (batch, length, vocabulary).
+    """Tokens (batch, length), int64, to logits of the original ones (batch, length, vocabulary).
 
-    The matrix at the end is that of the tokens unless `tied` is False.
+    The decoder shares the weight of the token embedding unless `tied` is False.
     """
 
     columns = tuple(
@@ -186,20 +186,20 @@ class MaskedLanguageModel(nn.Module):
         self,
         tokens: metaop.Tensor,
         mask: metaop.Tensor | None = None,
-        kinds: metaop.Tensor | None = None,
+        segments: metaop.Tensor | None = None,
     ) -> metaop.Tensor:
-        return self.guess(self.bert(tokens, mask, kinds))
+        return self.guess(self.bert(tokens, mask, segments))
 
     def guess(self, x: metaop.Tensor, *_: metaop.Tensor) -> metaop.Tensor:
-        """The logits of vectors (batch, length, width)."""
+        """The head: vectors (batch, length, width) to logits (batch, length, vocabulary)."""
         head = self.cls["predictions"]
         x = F.gelu(head["transform"]["dense"](x))
         return head["decoder"](head["transform"]["LayerNorm"](x))
 
     def in_order(self) -> list[nn.Module]:
-        """The network of tokens and a mask as modules; each takes what the one before gives.
+        """The network as a sequence of modules, by which a pipeline is cut.
 
-        The mask goes along with the vectors.
+        They take tokens and a mask, and pass the mask on with the vectors.
         """
         blocks = [
             Part(lambda x, mask, block=block: (block(x, mask), mask), block)
@@ -225,7 +225,7 @@ class MaskedLanguageModel(nn.Module):
 
 
 def initialise(model: nn.Module, width: int) -> None:
-    """Random weights that are as large in sum for every width, 0.02 for 768; biases of zero."""
+    """Normal weights with a standard deviation of 0.02 at width 768, scaled by width^-0.5."""
     for name, parameter in model.named_parameters():
         if name.endswith("bias"):
             nn.init.zeros_(parameter)
@@ -251,14 +251,14 @@ def settings(folder: str | Path) -> dict[str, Any]:
         "layers": config["num_hidden_layers"],
         "heads": config["num_attention_heads"],
         "hidden": config["intermediate_size"],
-        "kinds": config["type_vocab_size"],
+        "segments": config["type_vocab_size"],
         "dropout": config["hidden_dropout_prob"],
         "eps": config["layer_norm_eps"],
     }
 
 
 def _present(name: str) -> str | None:
-    """Older files call the parts of a norm by Greek letters, and hold the numbers of places."""
+    """Older files call weight and bias of a norm gamma and beta, and contain position_ids."""
     name = name.replace("LayerNorm.gamma", "LayerNorm.weight")
     name = name.replace("LayerNorm.beta", "LayerNorm.bias")
     return None if name.endswith("embeddings.position_ids") else name
@@ -271,15 +271,15 @@ def _without_head(name: str) -> str | None:
 
 
 def _without_pooler(name: str) -> str | None:
-    """The name inside of `MaskedLanguageModel`, which guesses no following sentence."""
+    """The name inside of `MaskedLanguageModel`, which has no next-sentence prediction."""
     known = ("bert.embeddings.", "bert.encoder.", "cls.predictions.")
     return _present(name) if name.startswith(known) else None
 
 
 def numbered(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, int]:
-    """Letters as tokens (texts, longest), where they are, and how many numbers there are.
+    """Texts as tokens (texts, longest), their mask, and the size of the vocabulary.
 
-    Letters are numbered from 1; 0 stands behind the end of a text.
+    A letter is a token, from 1 on; 0 is padding.
     """
     letters = sorted(set("".join(texts)))
     tokens = np.zeros((len(texts), max(map(len, texts))), np.int64)
@@ -289,12 +289,12 @@ def numbered(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, int]:
 
 
 def proverbs() -> list[str]:
-    """The sentences of the text that GPT learns."""
+    """The sentences of GPT's text."""
     return [part.strip() for part in PROVERBS.replace("\n", " ").split(".")][:-1]
 
 
 def main(arguments: Sequence[str] | None = None) -> list[float]:
-    """Guesses hidden letters of proverbs; returns the losses."""
+    """Predicts masked letters of proverbs; returns the losses."""
     options = parse_options(
         __doc__, arguments, steps=300, batch_size=16, lr=3e-3, width=64, layers=2, heads=4,
         share=0.15, tied=1, log="", **OPTIONS,
@@ -311,7 +311,7 @@ def main(arguments: Sequence[str] | None = None) -> list[float]:
         whole, kept = drawn_rows(tokens, mask, size=options.batch_size, seed=seed)
         random = np.random.default_rng((*seed, 1)).random(whole.shape)
         hidden = metaop.from_numpy(random < options.share) & kept
-        # Letters that are shown are of class -100, which a loss leaves out.
+        # Visible letters get the target -100, which cross_entropy ignores.
         return (
             whole.masked_fill(hidden, hidden_letter), kept, whole.masked_fill(~hidden, -100)
         )  # fmt: skip

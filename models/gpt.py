@@ -1,12 +1,12 @@
-"""GPT: a transformer that predicts the next letter, and writes text with it.
+"""GPT: a decoder-only transformer that predicts the next token and generates text.
 
 After A. Radford and others, "Language models are unsupervised multitask learners", 2019, with
-letters for tokens. Parameters are named as in GPT-2 with linear layers for its Conv1D. A memory of
-keys and values, as long as the context from the start, lets each further letter cost one position.
+letters as tokens. Parameters have the names of GPT-2, with linear layers instead of its Conv1D. A
+preallocated key-value cache makes each generated token cost one position.
 
     python -m models.gpt --steps 200
     python -m models.gpt --text book.txt --layers 6 --width 384 --context 256
-    python -m models.gpt --steps 400 --checkpoint runs/gpt.pth  # goes on where it ended
+    python -m models.gpt --steps 400 --checkpoint runs/gpt.pth  # resumes from the file
     python -m models.gpt --write 500 --temperature 0.8 --top-k 10 --top-p 0.9
 """
 
@@ -36,10 +36,10 @@ The early bird catches the worm. Too many cooks spoil the broth. When in Rome, d
 You cannot judge a book by its cover. Where there is smoke there is fire.
 """
 
-# The keys and the values (batch, heads, context, width of a head) of the letters in a block, and
-# those of all blocks.
-Remembered = tuple[metaop.Tensor, metaop.Tensor]
-Memory = list[Remembered]
+# The cached keys and values of a block, (batch, heads, context, head width) each; and of all
+# blocks.
+KeyValues = tuple[metaop.Tensor, metaop.Tensor]
+Cache = list[KeyValues]
 
 
 def attend(
@@ -48,22 +48,22 @@ def attend(
     value: metaop.Tensor,
     dropout: float = 0.0,
     positions: metaop.Tensor | None = None,
-    memory: Remembered | None = None,
+    cache: KeyValues | None = None,
 ) -> metaop.Tensor:
-    """Causal attention (batch, length, width) of (batch, heads, length, width of a head).
+    """Causal attention of (batch, heads, length, head width); returns (batch, length, width).
 
-    Groups of query heads may share a head of keys and values. With `memory`, keys and values are
-    written there at `positions` (length,), int64, and attention goes to all that lies there up to
-    each position.
+    Groups of query heads may share a head of keys and values. With `cache`, the keys and values are
+    written into it at `positions` (length,), int64, and each position attends to all cached ones
+    up to its own.
     """
-    reached = None
-    if memory is not None:
+    mask = None
+    if cache is not None:
         assert positions is not None
-        key = memory[0].index_copy_(2, positions, key)
-        value = memory[1].index_copy_(2, positions, value)
-        reached = metaop.arange(key.shape[2], device=query.device) <= positions[:, None]
+        key = cache[0].index_copy_(2, positions, key)
+        value = cache[1].index_copy_(2, positions, value)
+        mask = metaop.arange(key.shape[2], device=query.device) <= positions[:, None]
     found = F.scaled_dot_product_attention(
-        query, key, value, reached, dropout, is_causal=memory is None,
+        query, key, value, mask, dropout, is_causal=cache is None,
         enable_gqa=query.shape[1] != key.shape[1],
     )  # fmt: skip
     return found.transpose(1, 2).flatten(2)
@@ -82,17 +82,17 @@ class Attention(nn.Module):
         self,
         x: metaop.Tensor,
         positions: metaop.Tensor | None = None,
-        memory: Remembered | None = None,
+        cache: KeyValues | None = None,
     ) -> metaop.Tensor:
         batch, length, width = x.shape
         split = self.c_attn(x).view(batch, length, 3, self.heads, width // self.heads)
         query, key, value = split.permute(2, 0, 3, 1, 4).unbind(0)
         dropout = self.dropout if self.training else 0.0
-        return self.c_proj(attend(query, key, value, dropout, positions, memory))
+        return self.c_proj(attend(query, key, value, dropout, positions, cache))
 
 
 class Feedforward(nn.Module):
-    """Widens four times, bends, and narrows again."""
+    """The MLP: a hidden layer of four times the width, with GELU."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -104,7 +104,7 @@ class Feedforward(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and a feedforward network, each added to its normalised input."""
+    """Pre-norm attention and MLP, each with a residual connection; (batch, length, width) stays."""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
@@ -118,22 +118,22 @@ class Block(nn.Module):
         self,
         x: metaop.Tensor,
         positions: metaop.Tensor | None = None,
-        memory: Remembered | None = None,
+        cache: KeyValues | None = None,
     ) -> metaop.Tensor:
-        x = x + self.drop(self.attn(self.ln_1(x), positions, memory))
+        x = x + self.drop(self.attn(self.ln_1(x), positions, cache))
         return x + self.drop(self.mlp(self.ln_2(x)))
 
 
-def draw(
+def sample(
     logits: metaop.Tensor,
     temperature: float = 1.0,
     top_k: int | None = None,
     top_p: float | None = None,
 ) -> metaop.Tensor:
-    """One token (batch, 1), int64, drawn from logits (batch, vocabulary).
+    """One sampled token (batch, 1), int64, from logits (batch, vocabulary).
 
-    Temperature 0 takes the likeliest. Left are the `top_k` likeliest tokens, and of these the
-    likeliest until their probabilities reach `top_p`; tokens as likely as the last stay too.
+    Temperature 0 is greedy. `top_k` keeps the most probable tokens, and `top_p` the smallest set of
+    these with at least that probability (nucleus sampling); ties with the last one are kept too.
     """
     if temperature == 0:
         return logits.argmax(-1, keepdim=True)
@@ -146,14 +146,14 @@ def draw(
         likely = ordered.softmax(-1)
         before = likely.cumsum(-1) - likely
         least = ordered.masked_fill(before >= top_p, math.inf).amin(-1, keepdim=True)
-        least = metaop.minimum(least, ordered[:, :1])  # the likeliest stays in any case
+        least = metaop.minimum(least, ordered[:, :1])  # the most probable token always stays
         logits = logits.masked_fill(logits < least, -math.inf)
     return metaop.multinomial(logits.softmax(-1), 1)
 
 
-def continued(
-    predict: Callable[[metaop.Tensor, metaop.Tensor, Memory], metaop.Tensor],
-    memory: Memory,
+def generate_tokens(
+    predict: Callable[[metaop.Tensor, metaop.Tensor, Cache], metaop.Tensor],
+    cache: Cache,
     context: int,
     tokens: metaop.Tensor,
     count: int,
@@ -162,24 +162,24 @@ def continued(
     top_p: float | None = None,
     end: int | None = None,
 ) -> metaop.Tensor:
-    """`tokens` (batch, length) continued by `count` drawn ones; options of `draw`.
+    """`tokens` (batch, length) followed by `count` sampled ones; options as in `sample`.
 
-    `predict(tokens, positions, memory)` gives logits (batch, length, vocabulary). A token costs one
-    position while all of them fit the context. Behind it each token moves all others to new
-    positions, and costs the whole context. A sequence that has drawn `end` repeats it; when all
-    of them have, no more is drawn.
+    `predict(tokens, positions, cache)` returns logits (batch, length, vocabulary). While all tokens
+    fit the context, a new one costs one position. After that the window slides, which changes all
+    positions, so that each token costs the whole context. A sequence that has sampled `end`
+    repeats it, and generation stops when all sequences have.
     """
     device, start = tokens.device, tokens.shape[1]
     written = tokens.numpy(force=True)
-    known = 0  # the positions of the memory that hold what stands there
+    known = 0  # how many leading positions of the cache are valid
     with metaop.no_grad():
         for _ in range(count):
             window = written[:, -context:]
             length = window.shape[1]
             fresh = metaop.from_numpy(window[:, known:].copy()).to(device)
             positions = metaop.from_numpy(np.arange(known, length)).to(device)
-            logits = predict(fresh, positions, memory)[:, -1]
-            token = draw(logits, temperature, top_k, top_p).numpy(force=True)
+            logits = predict(fresh, positions, cache)[:, -1]
+            token = sample(logits, temperature, top_k, top_p).numpy(force=True)
             if end is not None:
                 ended = (written[:, start:] == end).any(1, keepdims=True)
                 token = np.where(ended, end, token)
@@ -190,28 +190,28 @@ def continued(
     return metaop.from_numpy(written).to(device)
 
 
-class Writer(nn.Module):
-    """What writes tokens by means of a memory; `context` is the most that it sees at once."""
+class CausalLanguageModel(nn.Module):
+    """A causal language model with a key-value cache; `context` is the maximal sequence length."""
 
     context: int
     lm_head: nn.Linear
 
-    def memory_shapes(self, batch: int) -> list[tuple[int, ...]]:
-        """The shape of the keys of each block for so many sequences."""
+    def cache_shapes(self, batch: int) -> list[tuple[int, ...]]:
+        """The shape of the cached keys of each block, for a batch of sequences."""
         raise NotImplementedError
 
-    def memory(self, batch: int) -> Memory:
-        """An empty memory for so many sequences."""
-        like = next(self.parameters())  # the weights of linear maps may be whole numbers
-        shapes = self.memory_shapes(batch)
+    def cache(self, batch: int) -> Cache:
+        """An empty cache for a batch of sequences."""
+        like = next(self.parameters())  # weights of linear layers may be quantised
+        shapes = self.cache_shapes(batch)
         return [(like.new_zeros(shape), like.new_zeros(shape)) for shape in shapes]
 
     def loss(
         self, tokens: metaop.Tensor, following: metaop.Tensor, network: Any = None
     ) -> metaop.Tensor:
-        """The mean cross-entropy of what follows each of the tokens, both (batch, length).
+        """The mean cross-entropy of the `following` token at each position, both (batch, length).
 
-        `network` computes the logits, for example the stages of a pipeline; without it this one.
+        `network` computes the logits, for example the stages of a pipeline; by default this model.
         """
         logits = (self if network is None else network)(tokens)
         return F.cross_entropy(logits.flatten(0, 1), following.flatten())
@@ -225,18 +225,18 @@ class Writer(nn.Module):
         top_p: float | None = None,
         end: int | None = None,
     ) -> metaop.Tensor:
-        """`tokens` (batch, length) continued by up to `count` drawn ones; see `continued`."""
-        memory = self.memory(tokens.shape[0])
-        return continued(
-            self, memory, self.context, tokens, count, temperature, top_k, top_p, end
+        """`tokens` (batch, length) with up to `count` sampled ones; see `generate_tokens`."""
+        cache = self.cache(tokens.shape[0])
+        return generate_tokens(
+            self, cache, self.context, tokens, count, temperature, top_k, top_p, end
         )  # fmt: skip
 
 
-class GPT(Writer):
-    """Tokens (batch, length), int64, to logits of the next one (batch, length, vocabulary).
+class GPT(CausalLanguageModel):
+    """Tokens (batch, length), int64, to logits of the next ones (batch, length, vocabulary).
 
-    With `memory`, tokens go on at `positions` (length,), int64, after those that lie there.
-    The matrix at the end is that of the letters unless `tied` is False.
+    With `cache`, the tokens continue the cached ones at `positions` (length,), int64. The output
+    layer shares the weight of the token embedding unless `tied` is False.
     """
 
     columns = ("c_attn.weight", "c_fc.weight", "c_fc.bias")
@@ -273,19 +273,19 @@ class GPT(Writer):
             if name.endswith("bias"):
                 nn.init.zeros_(parameter)
             elif "ln_" not in name:
-                # What is added to the stream grows with the depth unless it starts smaller.
+                # Smaller weights keep the variance of the residual stream independent of depth.
                 deep = name.endswith("c_proj.weight")
                 nn.init.normal_(parameter, 0.0, 0.02 / math.sqrt(2 * layers) if deep else 0.02)
 
     def embed(self, tokens: metaop.Tensor, positions: metaop.Tensor | None = None) -> metaop.Tensor:
-        """Tokens as vectors (batch, length, width) that know their positions."""
+        """Token plus position embeddings (batch, length, width)."""
         parts = self.transformer
         if positions is None:
             positions = metaop.arange(tokens.shape[1], device=tokens.device)
         return parts["drop"](parts["wte"](tokens) + parts["wpe"](positions))
 
     def in_order(self) -> list[nn.Module]:
-        """The network as modules of which each takes what the one before gives."""
+        """The network as a sequence of modules, by which a pipeline is cut."""
         parts = self.transformer
         first = Part(self.embed, parts["wte"], parts["wpe"], parts["drop"])
         return [first, *parts["h"], parts["ln_f"], self.lm_head]
@@ -294,32 +294,32 @@ class GPT(Writer):
         self,
         tokens: metaop.Tensor,
         positions: metaop.Tensor | None = None,
-        memory: Memory | None = None,
+        cache: Cache | None = None,
     ) -> metaop.Tensor:
         parts = self.transformer
         x = self.embed(tokens, positions)
         for number, block in enumerate(parts["h"]):
-            x = block(x, positions, None if memory is None else memory[number])
+            x = block(x, positions, None if cache is None else cache[number])
         return self.lm_head(parts["ln_f"](x))
 
-    def memory_shapes(self, batch: int) -> list[tuple[int, ...]]:
+    def cache_shapes(self, batch: int) -> list[tuple[int, ...]]:
         width = self.transformer["wte"].weight.shape[1]
         heads = [block.attn.heads for block in self.transformer["h"]]
         return [(batch, count, self.context, width // count) for count in heads]
 
 
 def sampling(options: argparse.Namespace) -> tuple[float, int | None, float | None]:
-    """The temperature, `top_k` and `top_p` that options ask for; see `WRITING`."""
+    """Temperature, `top_k` and `top_p` from the options; see `WRITING`."""
     top_p = options.top_p if options.top_p < 1 else None
     return options.temperature, options.top_k or None, top_p
 
 
 def learn_text(
-    build: Callable[[int, argparse.Namespace], Writer], options: argparse.Namespace
+    build: Callable[[int, argparse.Namespace], CausalLanguageModel], options: argparse.Namespace
 ) -> list[float]:
-    """Learns a text letter by letter and writes some; returns the losses.
+    """Learns a text letter by letter and generates some; returns the losses.
 
-    `build(letters, options)` makes the network for so many different letters.
+    `build(vocabulary, options)` makes the network for the number of different letters.
     """
     text = Path(options.text).read_text(encoding="utf-8") if options.text else PROVERBS
     letters = sorted(set(text))
@@ -337,8 +337,8 @@ def learn_text(
     optimizer = metaop.optim.AdamW(model.parameters(), lr=options.lr)
     trainer = Trainer(model, optimizer, batch, values, Training.of(options))
     history = trainer.fit(type(model).__name__)
-    # Python's part of a step costs as much as the kernels of a small network. A network that reads
-    # values, as the choice of experts does, is called as it is.
+    # In a small network the overhead of Python is as large as the kernels' time, so the steps are
+    # captured. `fallback` serves networks that read values, such as a choice of experts.
     model.forward = metaop.jit(model.forward, fallback=True)  # type: ignore[method-assign]
     first = metaop.from_numpy(codes[None, :1].copy())
     written = model.eval().generate(first, options.write, *sampling(options))[0].tolist()
@@ -346,7 +346,7 @@ def learn_text(
     return history["loss"]
 
 
-# What `learn_text` reads beside the options of a network.
+# The options of `learn_text`, in addition to those of a network.
 WRITING: dict[str, int | float | str] = {
     **OPTIONS,
     "text": "",
@@ -360,7 +360,7 @@ WRITING: dict[str, int | float | str] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> list[float]:
-    """Learns a text letter by letter and writes some; returns the losses."""
+    """Learns a text letter by letter and generates some; returns the losses."""
     options = parse_options(
         __doc__, arguments, steps=200, batch_size=16, lr=3e-3, layers=2, width=64, heads=4,
         tied=1, **WRITING,

@@ -1,8 +1,8 @@
 """GPT-2: GPT with the published layout of its weights.
 
 After A. Radford and others, "Language models are unsupervised multitask learners", 2019. Published
-weights of linear layers lie the other way round, inputs before outputs. So a file of GPT does not
-load here, nor one of GPT-2 there: `c_attn` is never square, though `attn.c_proj` is.
+linear layers store the transposed weight (inputs, outputs). So checkpoints of GPT and GPT-2 are not
+interchangeable; loading one into the other fails at `c_attn`, which is never square.
 
     python -m models.gpt2 --steps 200
     python -m models.gpt2 --pretrained gpt2 --prompt "The sun" --write 40 --top-k 40
@@ -40,7 +40,7 @@ class Conv1D(nn.Module):
 
 
 class GPT2(GPT):
-    """Tokens (batch, length), int64, to logits of the next one (batch, length, vocabulary).
+    """Tokens (batch, length), int64, to logits of the next ones (batch, length, vocabulary).
 
     Example:
         model = GPT2.from_pretrained("gpt2")
@@ -65,7 +65,7 @@ class GPT2(GPT):
 
     @classmethod
     def from_pretrained(cls, folder: str | Path, dropout: float = 0.0) -> GPT2:
-        """The network of a published folder, ready to write.
+        """The network of a published folder, in evaluation mode.
 
         Raises CheckpointError for settings that this network does not have, RuntimeError for
         weights of other names or shapes.
@@ -92,14 +92,14 @@ class GPT2(GPT):
 
     @staticmethod
     def _renamed(name: str) -> str | None:
-        """Older files leave out the first word, and hold masks."""
+        """Older files omit the prefix `transformer.`, and contain causal masks."""
         if re.fullmatch(r"(transformer\.)?h\.\d+\.attn\.(masked_)?bias", name):
             return None
         return name if name.startswith(("transformer.", "lm_head.")) else f"transformer.{name}"
 
 
 def write_with(folder: str, options: argparse.Namespace) -> str:
-    """The prompt continued by the network of a published folder."""
+    """The prompt generate_tokens by the network of a published folder."""
     from tokenizers import Tokenizer
 
     words: Any = Tokenizer.from_file(str(Path(folder, "tokenizer.json")))
@@ -110,9 +110,9 @@ def write_with(folder: str, options: argparse.Namespace) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> Any:
-    """Learns a text letter by letter and writes some; returns the losses.
+    """Learns a text letter by letter and generates some; returns the losses.
 
-    With `--pretrained` it only writes, and returns the text.
+    With `--pretrained` it only generates, and returns the text.
     """
     options = parse_options(
         __doc__, arguments, steps=200, batch_size=16, lr=3e-3, layers=2, width=64, heads=4,

@@ -1,9 +1,9 @@
-"""Llama: GPT with turned queries and keys, shared keys, and gates.
+"""Llama: a decoder-only transformer with rotary positions, grouped queries and gated MLPs.
 
-After H. Touvron and others, "LLaMA: open and efficient foundation language models", 2023. Positions
-turn queries and keys (J. Su and others, "RoFormer", 2021), groups of heads share keys and values
-(J. Ainslie and others, "GQA", 2023), and a gate multiplies the feedforward network (N. Shazeer,
-"GLU variants improve transformer", 2020). Names of parameters are those of Hugging Face.
+After H. Touvron and others, "LLaMA: open and efficient foundation language models", 2023. Rotary
+embeddings encode positions (J. Su and others, "RoFormer", 2021), groups of query heads share keys
+and values (J. Ainslie and others, "GQA", 2023), and the MLP is SwiGLU (N. Shazeer, "GLU variants
+improve transformer", 2020). Parameters have the names of Hugging Face.
 
     python -m models.llama --steps 200
     python -m models.llama --write 500 --temperature 0.8 --top-k 10 --top-p 0.9
@@ -21,15 +21,15 @@ from metaop.errors import CheckpointError
 from metaop.nn import functional as F
 
 from .demonstration import parse_options
-from .gpt import WRITING, Memory, Remembered, Writer, attend, learn_text
+from .gpt import WRITING, Cache, CausalLanguageModel, KeyValues, attend, learn_text
 from .published import adopt, read_config, read_weights
 
 
-def turned(x: metaop.Tensor, positions: metaop.Tensor, base: float) -> metaop.Tensor:
-    """x (batch, heads, length, width of a head) turned by its positions (length,).
+def apply_rotary(x: metaop.Tensor, positions: metaop.Tensor, base: float) -> metaop.Tensor:
+    """Rotary embedding of x (batch, heads, length, head width) at positions (length,).
 
-    Numbers i and i + width / 2 are a point of the plane, which turns by the angle positions *
-    base^(-2 i / width). So the product of a query and a key depends on how far they are apart.
+    Elements i and i + width / 2 form a point, which is rotated by the angle position *
+    base^(-2 i / width). So the product of a query and a key depends on their distance only.
     """
     half = x.shape[-1] // 2
     dtype = metaop.promote_types(x.dtype, metaop.float32)
@@ -41,9 +41,9 @@ def turned(x: metaop.Tensor, positions: metaop.Tensor, base: float) -> metaop.Te
 
 
 class Attention(nn.Module):
-    """Causal attention of `heads` heads over (batch, length, width), of which groups share keys.
+    """Causal grouped-query attention over (batch, length, width); see `attend`.
 
-    There are `kv_heads` heads of keys and values; see `attend` for the rest.
+    There are `heads` heads of queries, and `kv_heads` heads of keys and values.
     """
 
     def __init__(self, width: int, heads: int, kv_heads: int, base: float) -> None:
@@ -55,18 +55,21 @@ class Attention(nn.Module):
         self.o_proj = nn.Linear(heads * self.head, width, bias=False)
 
     def forward(
-        self, x: metaop.Tensor, positions: metaop.Tensor, memory: Remembered | None = None
+        self, x: metaop.Tensor, positions: metaop.Tensor, cache: KeyValues | None = None
     ) -> metaop.Tensor:
         query, key, value = (
             layer(x).unflatten(-1, (-1, self.head)).transpose(1, 2)
             for layer in (self.q_proj, self.k_proj, self.v_proj)
         )
-        query, key = turned(query, positions, self.base), turned(key, positions, self.base)
-        return self.o_proj(attend(query, key, value, 0.0, positions, memory))
+        query, key = (
+            apply_rotary(query, positions, self.base),
+            apply_rotary(key, positions, self.base),
+        )
+        return self.o_proj(attend(query, key, value, 0.0, positions, cache))
 
 
 class Feedforward(nn.Module):
-    """Widens twice, multiplies one by the bent other, and narrows."""
+    """SwiGLU: down(silu(gate(x)) * up(x)), with `hidden` features inside."""
 
     def __init__(self, width: int, hidden: int) -> None:
         super().__init__()
@@ -79,7 +82,7 @@ class Feedforward(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and a feedforward network, each added to its normalised input."""
+    """Pre-norm attention and MLP, each with a residual connection; (batch, length, width) stays."""
 
     def __init__(
         self, width: int, heads: int, kv_heads: int, hidden: int, base: float, eps: float
@@ -91,16 +94,17 @@ class Block(nn.Module):
         self.post_attention_layernorm = nn.RMSNorm(width, eps)
 
     def forward(
-        self, x: metaop.Tensor, positions: metaop.Tensor, memory: Remembered | None = None
+        self, x: metaop.Tensor, positions: metaop.Tensor, cache: KeyValues | None = None
     ) -> metaop.Tensor:
-        x = x + self.self_attn(self.input_layernorm(x), positions, memory)
+        x = x + self.self_attn(self.input_layernorm(x), positions, cache)
         return x + self.mlp(self.post_attention_layernorm(x))
 
 
-class Llama(Writer):
-    """Tokens (batch, length), int64, to logits of the next one (batch, length, vocabulary).
+class Llama(CausalLanguageModel):
+    """Tokens (batch, length), int64, to logits of the next ones (batch, length, vocabulary).
 
-    With `memory`, tokens go on at `positions` (length,), int64, after those that lie there.
+    With `cache`, the tokens continue the cached ones at `positions` (length,), int64. `base` is the
+    θ of the rotary embedding.
     """
 
     def __init__(
@@ -135,21 +139,21 @@ class Llama(Writer):
         self,
         tokens: metaop.Tensor,
         positions: metaop.Tensor | None = None,
-        memory: Memory | None = None,
+        cache: Cache | None = None,
     ) -> metaop.Tensor:
         if positions is None:
             positions = metaop.arange(tokens.shape[1], device=tokens.device)
         x = self.model["embed_tokens"](tokens)
         for number, block in enumerate(self.model["layers"]):
-            x = block(x, positions, None if memory is None else memory[number])
+            x = block(x, positions, None if cache is None else cache[number])
         return self.lm_head(self.model["norm"](x))
 
     @classmethod
     def from_pretrained(cls, folder: str | Path, context: int | None = None) -> Llama:
-        """The network of a published folder, ready to write.
+        """The network of a published folder, in evaluation mode.
 
-        `context` keeps less memory than the published one. Raises CheckpointError for settings
-        that this network does not have, RuntimeError for weights of other names or shapes.
+        A smaller `context` than the published one needs a smaller cache. Raises CheckpointError for
+        settings that this network does not have, RuntimeError for weights of other names or shapes.
         """
         config = read_config(
             folder,
@@ -162,13 +166,13 @@ class Llama(Writer):
         )
         heads, width = config["num_attention_heads"], config["hidden_size"]
         read_config(folder, head_dim=(None, width // heads))
-        turning = config.get("rope_parameters") or {"rope_theta": config.get("rope_theta", 1e4)}
-        if turning.get("rope_type", "default") != "default":
-            raise CheckpointError(f"{folder}: positions turn in the way {turning['rope_type']!r}")
+        rope = config.get("rope_parameters") or {"rope_theta": config.get("rope_theta", 1e4)}
+        if rope.get("rope_type", "default") != "default":
+            raise CheckpointError(f"{folder}: unknown rope_type {rope['rope_type']!r}")
         model = cls(
             config["vocab_size"], context or config["max_position_embeddings"], width,
             config["num_hidden_layers"], heads, config.get("num_key_value_heads") or heads,
-            config["intermediate_size"], turning["rope_theta"], config["rms_norm_eps"],
+            config["intermediate_size"], rope["rope_theta"], config["rms_norm_eps"],
         )  # fmt: skip
         tied = {"lm_head.weight": "model.embed_tokens.weight"}
         tied = tied if config["tie_word_embeddings"] else {}
@@ -177,10 +181,10 @@ class Llama(Writer):
 
     @staticmethod
     def _renamed(name: str) -> str | None:
-        """Older files hold how fast the angles turn, which follows from the settings."""
+        """Older files contain the rotary frequencies, which follow from the settings."""
         return None if name.endswith("rotary_emb.inv_freq") else name
 
-    def memory_shapes(self, batch: int) -> list[tuple[int, ...]]:
+    def cache_shapes(self, batch: int) -> list[tuple[int, ...]]:
         layers = [block.self_attn for block in self.model["layers"]]
         return [
             (batch, layer.k_proj.out_features // layer.head, self.context, layer.head)
@@ -189,7 +193,7 @@ class Llama(Writer):
 
 
 def main(arguments: Sequence[str] | None = None) -> list[float]:
-    """Learns a text letter by letter and writes some; returns the losses."""
+    """Learns a text letter by letter and generates some; returns the losses."""
     options = parse_options(
         __doc__, arguments, steps=200, batch_size=16, lr=3e-3, layers=2, width=64, heads=4,
         kv_heads=2, **WRITING,

@@ -1,6 +1,6 @@
-"""LSTM: a recurrent network that predicts the next letter of a text.
+"""LSTM: a recurrent language model that predicts the next letter of a text.
 
-After S. Hochreiter and J. Schmidhuber, "Long short-term memory", 1997, and W. Zaremba, I.
+After S. Hochreiter and J. Schmidhuber, "Long short-term cache", 1997, and W. Zaremba, I.
 Sutskever, O. Vinyals, "Recurrent neural network regularization", 2014.
 
     python -m models.lstm --steps 200 --checkpoint runs/lstm.pth
@@ -19,17 +19,17 @@ from metaop import nn
 from metaop.nn import functional as F
 
 from .demonstration import drawn_rows, parse_options
-from .gpt import PROVERBS, draw, sampling
+from .gpt import PROVERBS, sample, sampling
 from .trainer import Trainer, Training, Values
 
-# What an LSTM keeps of what it has read, or a GRU.
+# The state of an LSTM (hidden and cell), or of a GRU (hidden).
 State = tuple[metaop.Tensor, metaop.Tensor] | metaop.Tensor
 
 
 class LanguageModel(nn.Module):
-    """Tokens (length, batch) to logits (length, batch, vocabulary), with a state to go on from.
+    """Tokens (length, batch) to logits (length, batch, vocabulary), and the last state.
 
-    `kind` is the recurrent layer, `nn.LSTM` or `nn.GRU`.
+    `kind` is the recurrent layer, `nn.LSTM` or `nn.GRU`. A given state continues a sequence.
     """
 
     def __init__(
@@ -63,19 +63,19 @@ class LanguageModel(nn.Module):
         top_k: int | None = None,
         top_p: float | None = None,
     ) -> list[int]:
-        """A token and the `count` that are drawn to follow it, by default the likeliest."""
+        """A token and `count` sampled ones that follow it; greedy by default."""
         written, state = [token], None
         with metaop.no_grad():
             for _ in range(count):
                 logits, state = self(metaop.tensor([[written[-1]]]), state)
-                written.append(int(draw(logits[-1], temperature, top_k, top_p).item()))
+                written.append(int(sample(logits[-1], temperature, top_k, top_p).item()))
         return written
 
 
 def learn_proverbs(
     title: str, kind: Callable[..., nn.Module], options: argparse.Namespace
 ) -> list[float]:
-    """Learns proverbs letter by letter and writes some; returns the losses."""
+    """Learns proverbs letter by letter and generates some; returns the losses."""
     letters = sorted(set(PROVERBS))
     codes = np.searchsorted(letters, list(PROVERBS))
     windows = np.lib.stride_tricks.sliding_window_view(codes, options.length + 1)
@@ -96,7 +96,7 @@ def learn_proverbs(
     return history["loss"]
 
 
-# What `learn_proverbs` reads.
+# The options of `learn_proverbs`.
 LEARNING: dict[str, Any] = {
     **{"steps": 200, "batch_size": 16, "lr": 5e-3, "width": 64, "layers": 2, "length": 32},
     **{"write": 80, "temperature": 0.0, "top_k": 0, "top_p": 1.0, "log": ""},
@@ -104,7 +104,7 @@ LEARNING: dict[str, Any] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> list[float]:
-    """Learns proverbs letter by letter and writes some; returns the losses."""
+    """Learns proverbs letter by letter and generates some; returns the losses."""
     return learn_proverbs("LSTM", nn.LSTM, parse_options(__doc__, arguments, **LEARNING))
 
 

@@ -1,9 +1,9 @@
-"""MiniLM: a small BERT whose mean over a sentence says what the sentence is about.
+"""MiniLM: a small BERT with mean pooling, which embeds sentences.
 
 After W. Wang and others, "MiniLM: deep self-attention distillation for task-agnostic compression
 of pre-trained transformers", 2020, and N. Reimers, I. Gurevych, "Sentence-BERT", 2019. Published
-folders of sentence-transformers load. The demonstration shows halves of proverbs, and learns which
-belong together.
+folders of sentence-transformers load. The demonstration matches halves of proverbs by a contrastive
+loss.
 
     python -m models.minilm --steps 200
     python -m models.minilm --pretrained all-MiniLM-L6-v2 --compare "It rains. | The sun shines."
@@ -32,8 +32,8 @@ from .demonstration import Checkpoint, parse_options, train, update
 class SentenceEncoder(nn.Module):
     """Tokens (batch, length), int64, to vectors (batch, width) of length 1.
 
-    `mask` (batch, length) is not 0 where there is a token. Products of two vectors say how near
-    the sentences are, at most 1.
+    `mask` (batch, length) is 0 at padding. The product of two vectors is the cosine similarity of
+    the sentences.
     """
 
     def __init__(self, bert: BERT) -> None:
@@ -48,7 +48,7 @@ class SentenceEncoder(nn.Module):
 
     @classmethod
     def from_pretrained(cls, folder: str | Path) -> SentenceEncoder:
-        """The network of a published folder, which must take means.
+        """The network of a published folder, which must use mean pooling.
 
         Raises CheckpointError for settings that this network does not have, RuntimeError for
         weights of other names or shapes.
@@ -75,14 +75,14 @@ class WordPieces:
         self._pieces.enable_padding(pad_id=self._pieces.token_to_id("[PAD]") or 0)
 
     def __call__(self, texts: Sequence[str]) -> tuple[metaop.Tensor, metaop.Tensor]:
-        """Tokens (texts, longest), int64, and where they are, of the same shape."""
+        """Tokens (texts, longest), int64, and their mask of the same shape."""
         found = self._pieces.encode_batch(list(texts))
         tokens = metaop.tensor([text.ids for text in found])
         return tokens, metaop.tensor([text.attention_mask for text in found])
 
 
 def compare_texts(folder: str, texts: Sequence[str]) -> np.ndarray:
-    """How near texts are to each other (texts, texts), by the network of a published folder."""
+    """Cosine similarities (texts, texts), by the network of a published folder."""
     model = SentenceEncoder.from_pretrained(folder)
     with metaop.no_grad():
         vectors = model(*WordPieces(folder, model.bert.context)(texts))
@@ -101,7 +101,7 @@ def halves() -> tuple[np.ndarray, np.ndarray, int]:
 def main(arguments: Sequence[str] | None = None) -> Any:
     """Learns which halves of proverbs belong together; returns the losses.
 
-    With `--pretrained` it only compares texts, and returns how near they are.
+    With `--pretrained` it only compares texts, and returns their similarities.
     """
     options = parse_options(
         __doc__, arguments, steps=200, batch_size=8, lr=1e-3, width=64, layers=2, heads=4,
@@ -128,7 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> Any:
     def step(number: int) -> dict[str, metaop.Tensor]:
         random = np.random.default_rng((options.seed, number))
         near = products(random.permutation(tokens.shape[1])[: options.batch_size])
-        # The other half is the right one of a batch.
+        # The positive is the other half of the same proverb; the rest of the batch are negatives.
         right = metaop.arange(len(near))
         found = (near.argmax(1) == right).float().mean()
         loss = (F.cross_entropy(near, right) + F.cross_entropy(near.t(), right)) / 2

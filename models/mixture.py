@@ -1,9 +1,9 @@
-"""Mixture of experts: Llama in which each token goes through a few of many feedforward networks.
+"""Mixture of experts: Llama whose MLPs are replaced by a sparse choice of experts.
 
 After N. Shazeer and others, "Outrageously large neural networks", 2017, W. Fedus and others,
-"Switch transformers", 2021, A. Jiang and others, "Mixtral of experts", 2024. A gate chooses experts
-for each token. An expert has room for so many tokens, so sizes are known before the choice, and all
-experts are three matrix products together. A further loss keeps few from getting all tokens.
+"Switch transformers", 2021, A. Jiang and others, "Mixtral of experts", 2024. A gate routes each
+token to a few experts. Experts have a fixed capacity, so sizes do not depend on the routing, and
+all experts together are three batched matrix products. An auxiliary loss balances the load.
 
     python -m models.mixture --steps 200 --experts 4 --chosen 2
 """
@@ -21,15 +21,15 @@ from metaop.errors import ArgumentError
 from metaop.nn import functional as F
 
 from .demonstration import parse_options
-from .gpt import WRITING, Memory, learn_text
+from .gpt import WRITING, Cache, learn_text
 from .llama import Llama
 
 
 class Experts(nn.Module):
-    """Vectors (..., width) through `chosen` of `experts` gated feedforward networks each.
+    """A sparse SwiGLU layer: each token (..., width) goes to the top `chosen` of `experts`.
 
-    In training an expert has room for `capacity` times the tokens that fall to it evenly, first
-    choices before second ones; who comes later is passed over. In evaluation there is room for all.
+    In training an expert takes at most `capacity` times its even share of tokens, first choices
+    before second ones, and drops the rest. In evaluation the capacity is unlimited.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Experts(nn.Module):
             nn.init.normal_(parameter, 0.0, 0.02)
 
     def forward(self, x: metaop.Tensor) -> tuple[metaop.Tensor, metaop.Tensor]:
-        """The results, of the shape of `x`, and how uneven the choice is: 1 if not at all."""
+        """The results, of the shape of `x`, and the load-balancing loss, 1 for a uniform load."""
         tokens = x.flatten(0, -2)
         shares = self.gate(tokens).softmax(-1)
         weights, experts = shares.topk(self.chosen)
@@ -54,34 +54,34 @@ class Experts(nn.Module):
         # (choices, experts), all first choices before all second ones.
         numbers = metaop.arange(shares.shape[1], device=x.device)
         choices = (experts.t().flatten()[:, None] == numbers).long()
-        uneven = shares.shape[1] * (choices.to(x.dtype).mean(0) * shares.mean(0)).sum()
+        imbalance = shares.shape[1] * (choices.to(x.dtype).mean(0) * shares.mean(0)).sum()
         found = self._through(tokens, choices).unflatten(0, (self.chosen, -1))
-        return (found * weights.t()[:, :, None]).sum(0).view(x.shape), uneven
+        return (found * weights.t()[:, :, None]).sum(0).view(x.shape), imbalance
 
     def _through(self, tokens: metaop.Tensor, choices: metaop.Tensor) -> metaop.Tensor:
-        """What the chosen expert makes of the token, or 0, for each choice (choices, width)."""
+        """The expert's output for each choice (choices, width), 0 for dropped tokens."""
         count, experts = choices.shape
         room = len(tokens)
         if self.training:
             room = min(room, math.ceil(self.capacity * count / experts))
         place = ((choices.cumsum(0) - choices) * choices).sum(1)
-        nowhere = experts * room
-        seat = metaop.where(place < room, choices.argmax(1) * room + place, nowhere)
-        # Which token sits on each seat; the row of zeros behind the tokens on empty ones.
-        guests = metaop.arange(count, device=tokens.device) % len(tokens)
-        seated = (
-            metaop.full_like(seat[:1], len(tokens)).repeat(nowhere + 1).scatter(0, seat, guests)
+        dropped = experts * room
+        slot = metaop.where(place < room, choices.argmax(1) * room + place, dropped)
+        # The token in each slot of each expert; empty slots read the row of zeros after the tokens.
+        sources = metaop.arange(count, device=tokens.device) % len(tokens)
+        source_of_slot = (
+            metaop.full_like(slot[:1], len(tokens)).repeat(dropped + 1).scatter(0, slot, sources)
         )
-        rows = F.pad(tokens, (0, 0, 0, 1))[seated[:-1]].view(experts, room, -1)
+        rows = F.pad(tokens, (0, 0, 0, 1))[source_of_slot[:-1]].view(experts, room, -1)
         hidden = F.silu(rows @ self.w1.transpose(1, 2)) * (rows @ self.w3.transpose(1, 2))
         found = (hidden @ self.w2.transpose(1, 2)).flatten(0, 1)
-        return F.pad(found, (0, 0, 0, 1))[seat]
+        return F.pad(found, (0, 0, 0, 1))[slot]
 
 
 class Mixture(Llama):
-    """Tokens (batch, length), int64, to logits of the next one (batch, length, vocabulary).
+    """Tokens (batch, length), int64, to logits of the next ones (batch, length, vocabulary).
 
-    `options` are those of Llama. `balance` is the weight of the loss that spreads the tokens.
+    `options` are those of Llama. `balance` is the weight of the load-balancing loss.
     """
 
     def __init__(
@@ -108,38 +108,38 @@ class Mixture(Llama):
         self,
         tokens: metaop.Tensor,
         positions: metaop.Tensor | None = None,
-        memory: Memory | None = None,
+        cache: Cache | None = None,
     ) -> tuple[metaop.Tensor, metaop.Tensor]:
-        """The logits, and how uneven the choice of experts is in the mean of the blocks."""
+        """The logits, and the mean load-balancing loss of the blocks."""
         if positions is None:
             positions = metaop.arange(tokens.shape[1], device=tokens.device)
-        x, unevens = self.model["embed_tokens"](tokens), []
+        x, imbalances = self.model["embed_tokens"](tokens), []
         for number, block in enumerate(self.model["layers"]):
-            kept = None if memory is None else memory[number]
+            kept = None if cache is None else cache[number]
             x = x + block.self_attn(block.input_layernorm(x), positions, kept)
-            found, uneven = block.mlp(block.post_attention_layernorm(x))
+            found, imbalance = block.mlp(block.post_attention_layernorm(x))
             x = x + found
-            unevens.append(uneven)
-        return self.lm_head(self.model["norm"](x)), metaop.stack(unevens).mean()
+            imbalances.append(imbalance)
+        return self.lm_head(self.model["norm"](x)), metaop.stack(imbalances).mean()
 
     def forward(
         self,
         tokens: metaop.Tensor,
         positions: metaop.Tensor | None = None,
-        memory: Memory | None = None,
+        cache: Cache | None = None,
     ) -> metaop.Tensor:
-        return self.logits_and_balance(tokens, positions, memory)[0]
+        return self.logits_and_balance(tokens, positions, cache)[0]
 
     def loss(
         self, tokens: metaop.Tensor, following: metaop.Tensor, network: Any = None
     ) -> metaop.Tensor:
-        logits, uneven = self.logits_and_balance(tokens)
+        logits, imbalance = self.logits_and_balance(tokens)
         loss = F.cross_entropy(logits.flatten(0, 1), following.flatten())
-        return loss + self.balance * uneven
+        return loss + self.balance * imbalance
 
 
 def main(arguments: Sequence[str] | None = None) -> list[float]:
-    """Learns a text letter by letter and writes some; returns the losses."""
+    """Learns a text letter by letter and generates some; returns the losses."""
     options = parse_options(
         __doc__, arguments, steps=200, batch_size=16, lr=3e-3, layers=2, width=64, heads=4,
         kv_heads=2, experts=4, chosen=2, **WRITING,

@@ -1,9 +1,9 @@
-"""T5: an encoder reads a text, and a decoder writes another one.
+"""T5: an encoder-decoder transformer with relative position biases.
 
 After C. Raffel and others, "Exploring the limits of transfer learning with a unified text-to-text
-transformer", 2019. Nothing but how far two places are apart tells attention about positions. Names
-of parameters are those of Hugging Face, so published weights load, those of version 1.1 and of
-Flan-T5 too. The demonstration writes the numbers that it reads once each, from the least on.
+transformer", 2019. Positions enter attention only as a bias that depends on the distance.
+Parameters have the names of Hugging Face, so published weights load, also of version 1.1 and
+Flan-T5. The demonstration sorts a list of numbers and removes duplicates.
 
     python -m models.t5 --steps 400 --checkpoint runs/t5.pth
 """
@@ -23,17 +23,17 @@ from metaop import nn
 from metaop.nn import functional as F
 
 from .demonstration import Checkpoint, parse_options, train, update
-from .gpt import Memory, Remembered, continued
+from .gpt import Cache, KeyValues, generate_tokens
 from .published import adopt, read_config, read_weights
 
-PAD, END = 0, 1  # PAD also stands before what is written
+PAD, END = 0, 1  # PAD also starts the decoder
 
 
 def bucket(distance: metaop.Tensor, both: bool, count: int, furthest: int) -> metaop.Tensor:
-    """The numbers in [0, count), int64, of distances from a place to those that it looks at.
+    """Buckets in [0, count), int64, of distances from queries to keys.
 
-    Half of them are for one distance each, the others for ever longer ranges up to `furthest`. With
-    `both`, half of the numbers are for later places; otherwise later places count as the same.
+    Half of the buckets hold one distance each, the others logarithmically growing ranges up to
+    `furthest`. With `both`, half of all buckets are for later keys; otherwise these share bucket 0.
     """
     if both:
         count //= 2
@@ -44,15 +44,15 @@ def bucket(distance: metaop.Tensor, both: bool, count: int, furthest: int) -> me
         distance = (-distance).clamp(min=0)
     exact = count // 2
     scale = (count - exact) / math.log(furthest / exact)
-    # Logarithms of 0 are not needed.
+    # The clamp avoids log(0); small distances do not use the result.
     ranges = exact + ((distance.clamp(min=1) / exact).log() * scale).long()
     return first + metaop.where(distance < exact, distance, ranges.clamp(max=count - 1))
 
 
 class Attention(nn.Module):
-    """Attention of `heads` heads over (batch, length, width), whose products are not scaled.
+    """Attention over (batch, length, width) with unscaled products.
 
-    The first of a stack has a number for each head and bucket of distances, if `buckets` is not 0.
+    With `buckets`, as in the first block of a stack, it owns the bias of each bucket and head.
     """
 
     def __init__(self, width: int, heads: int, head: int, dropout: float, buckets: int) -> None:
@@ -71,12 +71,12 @@ class Attention(nn.Module):
     def _split(self, x: metaop.Tensor) -> metaop.Tensor:
         return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
-    def keys(self, x: metaop.Tensor) -> Remembered:
-        """Keys and values (batch, heads, length, width of a head) of what is looked at."""
+    def keys(self, x: metaop.Tensor) -> KeyValues:
+        """Keys and values (batch, heads, length, head width) of the attended vectors."""
         return self._split(self.k(x)), self._split(self.v(x))
 
     def forward(
-        self, x: metaop.Tensor, seen: Remembered, bias: metaop.Tensor | None
+        self, x: metaop.Tensor, seen: KeyValues, bias: metaop.Tensor | None
     ) -> metaop.Tensor:
         dropout = self.dropout if self.training else 0.0
         query = self._split(self.q(x))
@@ -85,7 +85,7 @@ class Attention(nn.Module):
 
 
 class Feedforward(nn.Module):
-    """Widens, bends, and narrows; with `gated`, a second wide layer multiplies the bent one."""
+    """The MLP with ReLU, or, if `gated`, a GELU-gated linear unit."""
 
     def __init__(self, width: int, hidden: int, dropout: float, gated: bool) -> None:
         super().__init__()
@@ -106,10 +106,7 @@ class Feedforward(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention, in a decoder also to what was read, and a feedforward network.
-
-    Each is added to its normalised input.
-    """
+    """Pre-norm self-attention, cross-attention in a decoder, and MLP, with residual connections."""
 
     def __init__(
         self, width: int, heads: int, head: int, hidden: int, dropout: float, eps: float,
@@ -135,16 +132,16 @@ class Block(nn.Module):
         x: metaop.Tensor,
         bias: metaop.Tensor,
         positions: metaop.Tensor | None = None,
-        memory: Remembered | None = None,
-        read: Remembered | None = None,
+        cache: KeyValues | None = None,
+        read: KeyValues | None = None,
         read_bias: metaop.Tensor | None = None,
     ) -> metaop.Tensor:
         normed = self.layer[0]["layer_norm"](x)
         attention = self.layer[0]["SelfAttention"]
         seen = attention.keys(normed)
-        if memory is not None:
+        if cache is not None:
             assert positions is not None
-            key, value = (kept.index_copy_(2, positions, new) for kept, new in zip(memory, seen))
+            key, value = (kept.index_copy_(2, positions, new) for kept, new in zip(cache, seen))
             seen = key, value
         x = x + self.drop(attention(normed, seen, bias))
         if read is not None:
@@ -154,7 +151,7 @@ class Block(nn.Module):
 
 
 class Stack(nn.Module):
-    """The blocks of the encoder, or of the decoder, over vectors (batch, length, width)."""
+    """The blocks of the encoder or of the decoder; (batch, length, width) stays."""
 
     def __init__(
         self, layers: int, width: int, heads: int, head: int, hidden: int, dropout: float,
@@ -172,9 +169,9 @@ class Stack(nn.Module):
         self.buckets, self.furthest, self.decodes = buckets, furthest, decodes
 
     def bias(self, positions: metaop.Tensor, length: int) -> metaop.Tensor:
-        """What attention from `positions` to so many places adds (heads, positions, length).
+        """The bias (heads, positions, length) of scores between `positions` and all keys.
 
-        A decoder does not look at later places.
+        In a decoder it also masks later keys.
         """
         table = self.block[0].layer[0]["SelfAttention"].relative_attention_bias
         distance = metaop.arange(length, device=positions.device) - positions[:, None]
@@ -187,13 +184,13 @@ class Stack(nn.Module):
         x: metaop.Tensor,
         mask: metaop.Tensor | None = None,
         positions: metaop.Tensor | None = None,
-        memory: Memory | None = None,
-        read: Memory | None = None,
+        cache: Cache | None = None,
+        read: Cache | None = None,
     ) -> metaop.Tensor:
-        """`mask` (batch, read) is not 0 where there is a token that was read."""
+        """`mask` (batch, read) is 0 at padding of the encoder's input."""
         if positions is None:
             positions = metaop.arange(x.shape[1], device=x.device)
-        bias = self.bias(positions, x.shape[1] if memory is None else memory[0][0].shape[2])[None]
+        bias = self.bias(positions, x.shape[1] if cache is None else cache[0][0].shape[2])[None]
         read_bias = None
         if mask is not None:
             hidden = (mask == 0)[:, None, None]
@@ -204,18 +201,18 @@ class Stack(nn.Module):
         x = self.drop(x)
         for number, block in enumerate(self.block):
             x = block(
-                x, bias, positions, None if memory is None else memory[number],
+                x, bias, positions, None if cache is None else cache[number],
                 None if read is None else read[number], read_bias,
             )  # fmt: skip
         return self.drop(self.final_layer_norm(x))
 
 
 class T5(nn.Module):
-    """Tokens that are read (batch, length) and written so far (batch, written) to logits.
+    """Input tokens (batch, length) and output tokens so far (batch, written) to logits.
 
-    The logits (batch, written, vocabulary) at each place are those of the token that is written
-    next. `mask` (batch, length) is not 0 where there is a token that is read. The head is the
-    embedding if it is `tied`, and reads smaller vectors if it is `scaled`.
+    The logits (batch, written, vocabulary) predict the next output token at each position. `mask`
+    (batch, length) is 0 at padding of the input. A `tied` head shares the weight of the embedding;
+    a `scaled` one multiplies its input by width^-0.5.
 
     Example:
         model = T5.from_pretrained("t5-small")
@@ -250,21 +247,21 @@ class T5(nn.Module):
             self.lm_head.weight = self.shared.weight
         self.scale = width**-0.5 if scaled else 1.0
 
-    def read(self, tokens: metaop.Tensor, mask: metaop.Tensor | None = None) -> list[Remembered]:
-        """The keys and values of what was read, for each block of the decoder."""
+    def read(self, tokens: metaop.Tensor, mask: metaop.Tensor | None = None) -> list[KeyValues]:
+        """Encodes tokens; returns the cross-attention keys and values of each decoder block."""
         found = self.encoder(self.shared(tokens), mask)
         return [block.layer[1]["EncDecAttention"].keys(found) for block in self.decoder.block]
 
     def write(
         self,
-        read: Memory,
+        read: Cache,
         mask: metaop.Tensor | None,
         tokens: metaop.Tensor,
         positions: metaop.Tensor | None = None,
-        memory: Memory | None = None,
+        cache: Cache | None = None,
     ) -> metaop.Tensor:
-        """Logits of what follows each token; with `memory` tokens go on at `positions`."""
-        found = self.decoder(self.shared(tokens), mask, positions, memory, read)
+        """Decodes: logits of the next tokens; with `cache` the tokens continue at `positions`."""
+        found = self.decoder(self.shared(tokens), mask, positions, cache, read)
         return self.lm_head(found * self.scale)
 
     def forward(
@@ -282,20 +279,20 @@ class T5(nn.Module):
         end: int | None = None,
         mask: metaop.Tensor | None = None,
     ) -> metaop.Tensor:
-        """Up to `count` tokens (batch, written), int64, for what is read; see `continued`."""
+        """Up to `count` output tokens (batch, written), int64; see `generate_tokens`."""
         with metaop.no_grad():
             seen = self.read(read, mask)
             shapes = [(*key.shape[:2], count + 1, key.shape[3]) for key, _ in seen]
-            memory = [(seen[0][0].new_zeros(s), seen[0][0].new_zeros(s)) for s in shapes]
+            cache = [(seen[0][0].new_zeros(s), seen[0][0].new_zeros(s)) for s in shapes]
             start = metaop.full_like(read[:, :1], PAD)
             predict = partial(self.write, seen, mask)
-            return continued(
-                predict, memory, count + 1, start, count, temperature, top_k, top_p, end
+            return generate_tokens(
+                predict, cache, count + 1, start, count, temperature, top_k, top_p, end
             )[:, 1:]  # fmt: skip
 
     @classmethod
     def from_pretrained(cls, folder: str | Path) -> T5:
-        """The network of a published folder, ready to write.
+        """The network of a published folder, in evaluation mode.
 
         Raises CheckpointError for settings that this network does not have, RuntimeError for
         weights of other names or shapes.
@@ -314,7 +311,7 @@ class T5(nn.Module):
             gated=config["feed_forward_proj"] != "relu",
             buckets=config["relative_attention_num_buckets"],
             furthest=config.get("relative_attention_max_distance", 128), tied=tied,
-            # Version 1.1 has a head of its own and does not scale; newer settings say so.
+            # Version 1.1 has an untied head without scaling; newer settings say so explicitly.
             scaled=config.get("scale_decoder_outputs", config["tie_word_embeddings"]),
         )  # fmt: skip
         adopt(model, weights, cls._renamed, {"lm_head.weight": "shared.weight"} if tied else {})
@@ -322,7 +319,7 @@ class T5(nn.Module):
 
     @staticmethod
     def _renamed(name: str) -> str | None:
-        """Older files repeat the embedding, and have numbers of distances that nothing reads."""
+        """Older files repeat the embedding, and contain an unused bias of cross-attention."""
         if name.endswith(
             (".embed_tokens.weight", "EncDecAttention.relative_attention_bias.weight")
         ):
@@ -333,9 +330,10 @@ class T5(nn.Module):
 def random_numbers(
     random: np.random.Generator, count: int, length: int, numbers: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Up to `length` random numbers, then PAD (count, length); and those once each, then END.
+    """Inputs (count, length) of up to `length` random numbers, and outputs (count, length + 1).
 
-    Numbers begin behind END; behind what is written stands PAD (count, length + 1).
+    An output has the different numbers in order, then END. PAD fills both; numbers start at END +
+    1.
     """
     read = random.integers(END + 1, END + 1 + numbers, (count, length))
     read[np.arange(length) >= random.integers(1, length + 1, (count, 1))] = PAD
@@ -347,7 +345,7 @@ def random_numbers(
 
 
 def main(arguments: Sequence[str] | None = None) -> list[float]:
-    """Learns to write numbers once each and in order; returns the losses."""
+    """Learns to sort numbers and remove duplicates; returns the losses."""
     options = parse_options(
         __doc__, arguments, steps=400, batch_size=32, lr=3e-3, length=6, numbers=10, layers=1,
         width=64, heads=4,
@@ -376,10 +374,10 @@ def main(arguments: Sequence[str] | None = None) -> list[float]:
     history = train(step, options.steps, "T5", checkpoint)
     read, target = drawn(100, options.steps, 1)
     found = model.eval().generate(read, options.length + 1, 0, end=END, mask=read != PAD).numpy()
-    # What follows END does not count.
+    # Tokens after END are ignored.
     found = np.where(np.cumsum(found == END, 1) - (found == END) > 0, PAD, found)
     right = int((found == target.numpy()[:, : found.shape[1]]).all(1).sum())
-    print(f"{right} of 100 lists of numbers are written without a mistake")
+    print(f"{right} of 100 lists of numbers are sorted without a mistake")
     return history["loss"]
 
 

@@ -1,7 +1,7 @@
-"""Transformer: an encoder reads a sequence, and a decoder writes another one.
+"""Transformer: the encoder-decoder network that consists of attention and MLPs only.
 
 After A. Vaswani and others, "Attention is all you need", 2017. The demonstration sorts numbers: the
-decoder writes what the encoder has read, from the least to the greatest.
+decoder generates the encoder's input in ascending order.
 
     python -m models.transformer --steps 400 --checkpoint runs/transformer.pth
 """
@@ -22,18 +22,18 @@ from .demonstration import parse_options
 from .trainer import Trainer, Training, Values
 
 
-def waves(length: int, width: int) -> metaop.Tensor:
-    """Sines and cosines (length, width) of the positions, from fast waves to slow ones."""
+def positional_encoding(length: int, width: int) -> metaop.Tensor:
+    """Sinusoidal positional encodings (length, width): sine and cosine alternate."""
     powers = metaop.arange(0, width, 2) / width
     angles = metaop.arange(length)[:, None] / 10000.0**powers
     return metaop.stack((angles.sin(), angles.cos()), 2).flatten(1)
 
 
 class Transformer(nn.Module):
-    """Tokens that are read (batch, length) and written so far (batch, written) to logits.
+    """Input tokens (batch, length) and output tokens so far (batch, written) to logits.
 
-    The logits (batch, written, vocabulary) at each place are those of the token that is written
-    next; `context` is the greatest length of both. The token `vocabulary` stands for the start.
+    The logits (batch, written, vocabulary) predict the next output token at each position.
+    `context` is the maximal length of both sequences. The token `vocabulary` is the start token.
     """
 
     def __init__(
@@ -54,14 +54,14 @@ class Transformer(nn.Module):
         )
         self.head = nn.Linear(width, vocabulary)
         self.dropout = nn.Dropout(dropout)
-        self.register_buffer("positions", waves(context, width))
+        self.register_buffer("positions", positional_encoding(context, width))
         for parameter in self.transformer.parameters():
             if parameter.ndim > 1:
                 nn.init.xavier_uniform_(parameter)
         nn.init.normal_(self.embedding.weight, 0.0, width**-0.5)
 
     def embed(self, tokens: metaop.Tensor) -> metaop.Tensor:
-        """Tokens (batch, length) to vectors (batch, length, width) that know their places."""
+        """Token embeddings plus positional encodings (batch, length, width)."""
         found = self.embedding(tokens) * math.sqrt(self.embedding.embedding_dim)
         return self.dropout(found + self.positions[: tokens.shape[1]])
 
@@ -72,16 +72,16 @@ class Transformer(nn.Module):
         return self.head(found)
 
     def shifted(self, target: metaop.Tensor) -> metaop.Tensor:
-        """The start and all tokens of the target but the last: what is written when each is due."""
+        """The target shifted right by the start token: the decoder's input in training."""
         start = metaop.full_like(target[:, :1], self.start)
         return metaop.cat((start, target[:, :-1]), 1)
 
     def write(self, read: metaop.Tensor, length: int) -> metaop.Tensor:
-        """The likeliest tokens (batch, length), one after the other."""
+        """Greedy decoding: tokens (batch, length), int64."""
         written = metaop.zeros(len(read), length, dtype=metaop.int64, device=read.device)
         with metaop.no_grad():
             for place in range(length):
-                # Attention goes to earlier places only, so what stands behind does not matter.
+                # The causal mask hides the zeros after this position.
                 logits = self(read, self.shifted(written))
                 written[:, place] = logits[:, place].argmax(-1)
         return written

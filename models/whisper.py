@@ -1,8 +1,8 @@
-"""Whisper: an encoder of sound, from the samples to a vector for every 20 milliseconds.
+"""Whisper: an audio encoder, from samples to a vector for every 20 milliseconds.
 
 After A. Radford and others, "Robust speech recognition via large-scale weak supervision", 2022.
-Names of parameters are those of Hugging Face, so the encoder of published weights loads. The
-demonstration hears tones that rise, fall, stay or tremble under noise, and tells them apart.
+Parameters have the names of Hugging Face, so the encoder of published weights loads. The
+demonstration classifies noisy tones that rise, fall, stay or tremble.
 
     python -m models.whisper --steps 150 --checkpoint runs/whisper.pth
 """
@@ -22,14 +22,14 @@ from metaop.nn import functional as F
 from .demonstration import Checkpoint, parse_options, train, update
 from .published import adopt, read_config, read_weights
 
-RATE, WINDOW, HOP = 16000, 400, 160  # samples a second, in a window, and from one to the next
+RATE, WINDOW, HOP = 16000, 400, 160  # samples per second, per window, and between windows
 
 
 def mel_filters(bands: int) -> np.ndarray:
-    """How much each band hears of each frequency (bands, WINDOW // 2 + 1), float32.
+    """The mel filterbank (bands, WINDOW // 2 + 1), float32.
 
-    Bands are triangles of area 1, as wide as ears need it: equal in Hz up to 1000, then equal in
-    their ratios. After M. Slaney, "Auditory toolbox", 1998.
+    Filters are triangles of area 1, equally spaced on the mel scale: linear up to 1000 Hz, then
+    logarithmic. After M. Slaney, "Auditory toolbox", 1998.
     """
     step, ratio = 200 / 3, math.log(6.4) / 27
     highest = 15 + math.log(RATE / 2 / 1000) / ratio
@@ -44,9 +44,9 @@ def mel_filters(bands: int) -> np.ndarray:
 
 
 def log_mel(samples: metaop.Tensor, bands: int = 80) -> metaop.Tensor:
-    """Samples (batch, time) to the loudness of bands (batch, bands, time // HOP).
+    """Samples (batch, time) to log-mel spectrograms (batch, bands, time // HOP).
 
-    Loudness is a logarithm, about -1 to 1; what is 80 dB less than the loudest counts as that.
+    Values are about -1 to 1; the dynamic range is limited to 80 dB below the maximum.
     """
     window = metaop.hann_window(WINDOW, dtype=samples.dtype, device=samples.device)
     found = metaop.stft(samples, WINDOW, HOP, window=window, return_complex=True)
@@ -57,8 +57,8 @@ def log_mel(samples: metaop.Tensor, bands: int = 80) -> metaop.Tensor:
     return (loudness + 4.0) / 4.0
 
 
-def waves(length: int, width: int) -> metaop.Tensor:
-    """Sines, then cosines of the positions (length, width), from fast waves to slow ones."""
+def positional_encoding(length: int, width: int) -> metaop.Tensor:
+    """Sinusoidal positional encodings (length, width): all sines, then all cosines."""
     half = width // 2
     slower = math.log(10000) / (half - 1)
     angles = metaop.arange(length)[:, None] * metaop.exp(-slower * metaop.arange(half))
@@ -66,7 +66,7 @@ def waves(length: int, width: int) -> metaop.Tensor:
 
 
 class Attention(nn.Module):
-    """Attention of `heads` heads over (batch, length, width); keys have no bias."""
+    """Multi-head attention over (batch, length, width); keys have no bias."""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and a feedforward network, each added to its normalised input."""
+    """Pre-norm attention and MLP, each with a residual connection; (batch, length, width) stays."""
 
     def __init__(self, width: int, heads: int, hidden: int, dropout: float) -> None:
         super().__init__()
@@ -101,9 +101,10 @@ class Block(nn.Module):
 
 
 class WhisperEncoder(nn.Module):
-    """Loudness of bands (batch, bands, 2 * length) to vectors (batch, length, width).
+    """Log-mel spectrograms (batch, bands, 2 * length) to vectors (batch, length, width).
 
-    `length` is at most `context`. Published networks have only seen whole contexts: 30 seconds.
+    The second convolution has stride 2. `length` is at most `context`. Published networks were
+    trained on whole contexts of 30 seconds only.
 
     Example:
         WhisperEncoder.from_pretrained("whisper-tiny")(log_mel(samples))
@@ -123,13 +124,13 @@ class WhisperEncoder(nn.Module):
         self.conv1 = nn.Conv1d(bands, width, 3, padding=1)
         self.conv2 = nn.Conv1d(width, width, 3, stride=2, padding=1)
         self.embed_positions = nn.Embedding(context, width)
-        self.embed_positions.weight.requires_grad_(False).copy_(waves(context, width))
+        self.embed_positions.weight.requires_grad_(False).copy_(positional_encoding(context, width))
         self.layers = nn.ModuleList([Block(width, heads, hidden, dropout) for _ in range(layers)])
         self.layer_norm = nn.LayerNorm(width)
         self.drop = nn.Dropout(dropout)
 
-    def forward(self, loudness: metaop.Tensor) -> metaop.Tensor:
-        x = F.gelu(self.conv2(F.gelu(self.conv1(loudness)))).transpose(1, 2)
+    def forward(self, spectrogram: metaop.Tensor) -> metaop.Tensor:
+        x = F.gelu(self.conv2(F.gelu(self.conv1(spectrogram)))).transpose(1, 2)
         x = self.drop(x + self.embed_positions.weight[: x.shape[1]])
         for block in self.layers:
             x = block(x)
@@ -161,16 +162,16 @@ class WhisperEncoder(nn.Module):
         return name.removeprefix("encoder.") if name.startswith("encoder.") else None
 
 
-class Listener(nn.Module):
-    """Loudness of bands (batch, bands, 2 * length) to logits (batch, classes)."""
+class AudioClassifier(nn.Module):
+    """Log-mel spectrograms (batch, bands, 2 * length) to logits (batch, classes)."""
 
     def __init__(self, encoder: WhisperEncoder, classes: int) -> None:
         super().__init__()
         self.encoder = encoder
         self.head = nn.Linear(encoder.layer_norm.normalized_shape[0], classes)
 
-    def forward(self, loudness: metaop.Tensor) -> metaop.Tensor:
-        return self.head(self.encoder(loudness).mean(1))
+    def forward(self, spectrogram: metaop.Tensor) -> metaop.Tensor:
+        return self.head(self.encoder(spectrogram).mean(1))
 
 
 TUNES = ("rises", "falls", "stays", "trembles")
@@ -191,7 +192,7 @@ def tones(count: int, seconds: float, random: np.random.Generator) -> tuple[np.n
 
 
 def main(arguments: Sequence[str] | None = None) -> list[float]:
-    """Learns to tell tones apart; returns the losses."""
+    """Learns to classify tones; returns the losses."""
     options = parse_options(
         __doc__, arguments, steps=150, batch_size=16, lr=2e-3, seconds=0.4, bands=40, width=48,
         layers=1, heads=4,
@@ -200,7 +201,7 @@ def main(arguments: Sequence[str] | None = None) -> list[float]:
     encoder = WhisperEncoder(
         options.bands, context, options.width, options.layers, options.heads, 2 * options.width
     )
-    model = Listener(encoder, len(TUNES))
+    model = AudioClassifier(encoder, len(TUNES))
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = metaop.optim.AdamW(trained, lr=options.lr)
 

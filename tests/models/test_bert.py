@@ -73,7 +73,7 @@ def test_guesses_and_gradients_are_those_of_torch() -> None:
         return module.MaskedLanguageModel(published.VOCABULARY, width=12, **SIZES)
 
     def loss(library: Any, model: Any, tokens: Any, mask: Any) -> tuple[Any, Any]:
-        logits = model(tokens, mask, mask)  # the mask is as good as any kinds
+        logits = model(tokens, mask, mask)  # the mask is as good as any segments
         target = tokens.masked_fill(mask == 0, -100).flatten()
         return logits, library.nn.functional.cross_entropy(logits.flatten(0, 1), target)
 

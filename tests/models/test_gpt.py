@@ -53,14 +53,14 @@ def test_later_letters_do_not_change_earlier_predictions() -> None:
     assert (before[0, 5:] != after[0, 5:]).any()
 
 
-def sharpen(model: gpt.Writer) -> None:
+def sharpen(model: gpt.CausalLanguageModel) -> None:
     """Makes weights so large that attention goes to few letters, and each letter matters."""
     for name, parameter in model.named_parameters():
         if "ln_" not in name and "norm" not in name:
             metaop.nn.init.normal_(parameter, 0.0, 0.5)
 
 
-def whole_context(model: gpt.Writer) -> Callable[[np.ndarray], np.ndarray]:
+def whole_context(model: gpt.CausalLanguageModel) -> Callable[[np.ndarray], np.ndarray]:
     """Logits of the letter that follows, computed from all letters at once."""
 
     def logits(tokens: np.ndarray) -> np.ndarray:
@@ -70,29 +70,29 @@ def whole_context(model: gpt.Writer) -> Callable[[np.ndarray], np.ndarray]:
     return logits
 
 
-def check_memory(model: gpt.Writer, captured: bool) -> None:
-    """Letters from memory have the logits of the whole; there are 13 letters in a context of 24."""
+def check_cache(model: gpt.CausalLanguageModel, captured: bool) -> None:
+    """Letters by the cache have the logits of the whole; 13 letters, a context of 24."""
     metaop.manual_seed(1)
     sharpen(model.eval())
-    whole, memory = whole_context(model), model.memory(2)
+    whole, cache = whole_context(model), model.cache(2)
     step = metaop.jit(model.forward) if captured else model.forward
     tokens = np.random.default_rng(1).integers(0, 13, (2, 24))
     ends = [5, *range(6, 25)]
     with metaop.no_grad():
         for start, end in zip([0, *ends], ends):
             new, positions = metaop.tensor(tokens[:, start:end]), metaop.arange(start, end)
-            logits = step(new, positions, memory)[:, -1].numpy()
+            logits = step(new, positions, cache)[:, -1].numpy()
             expected = whole(tokens[:, :end])
             # Sharp attention rounds: float64 agrees to 2e-14, float32 to 2e-5 in logits up to 9.
             np.testing.assert_allclose(logits, expected, atol=1e-5 * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("captured", [False, True])
-def test_letters_from_memory_have_the_logits_of_the_whole(captured: bool) -> None:
-    check_memory(gpt.GPT(vocabulary=13, context=24, width=24, layers=2, heads=3), captured)
+def test_letters_by_the_cache_have_the_logits_of_the_whole(captured: bool) -> None:
+    check_cache(gpt.GPT(vocabulary=13, context=24, width=24, layers=2, heads=3), captured)
 
 
-def check_continuation(model: gpt.Writer, theirs: Any) -> None:
+def check_continuation(model: gpt.CausalLanguageModel, theirs: Any) -> None:
     """The likeliest letters are those of whole contexts and of PyTorch; the context is 8."""
     import torch
 
@@ -140,13 +140,13 @@ def test_further_letters_compile_nothing(captured: bool, monkeypatch: pytest.Mon
     counts = []
 
     def drawn(logits: metaop.Tensor, *options: Any) -> metaop.Tensor:
-        token = draw(logits, *options)
+        token = sample(logits, *options)
         token.numpy()
         counts.append((made.count("program"), made.count("kernel")))
         return token
 
-    draw = gpt.draw
-    monkeypatch.setattr(gpt, "draw", drawn)
+    sample = gpt.sample
+    monkeypatch.setattr(gpt, "sample", drawn)
     model.generate(metaop.zeros(1, 5, dtype=metaop.int64), 64, 0.9, top_k=8, top_p=0.95)
     assert len(counts) == 64 and counts[0][0] > 0 and counts[0][1] > 0
     assert counts[1:] == [counts[1]] * 63
@@ -169,7 +169,7 @@ def test_draws_follow_the_probabilities_that_are_left(
     expected = np.zeros(7)
     expected[left] = likely[left] / likely[left].sum()
     rows = metaop.tensor(logits.astype(np.float32)).expand(20_000, 7)
-    drawn = gpt.draw(rows, temperature, top_k, top_p)
+    drawn = gpt.sample(rows, temperature, top_k, top_p)
     assert drawn.shape == (20_000, 1)
     found = np.bincount(drawn.numpy()[:, 0], minlength=7) / 20_000
     assert set(np.flatnonzero(found)) <= set(left)
@@ -178,9 +178,9 @@ def test_draws_follow_the_probabilities_that_are_left(
 
 def test_the_likeliest_is_always_left() -> None:
     rows = metaop.tensor([[0.0, 3.0, 1.0], [5.0, 5.0, 0.0]])
-    assert gpt.draw(rows, 1.0, None, 0.0)[0].item() == 1
-    assert gpt.draw(rows, 0.0)[:, 0].tolist() == [1, 0]
-    assert gpt.draw(rows, 1.0, 1)[0].item() == 1
+    assert gpt.sample(rows, 1.0, None, 0.0)[0].item() == 1
+    assert gpt.sample(rows, 0.0)[:, 0].tolist() == [1, 0]
+    assert gpt.sample(rows, 1.0, 1)[0].item() == 1
 
 
 def test_training_goes_on_where_it_was_interrupted(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from metaop.errors import CheckpointError
 from models import llama
 from tests.models import published
 from tests.models.comparison import compare, parameter_count, torch_twin
-from tests.models.test_gpt import check_continuation, check_memory, next_letters
+from tests.models.test_gpt import check_cache, check_continuation, next_letters
 
 
 def build(module: Any, context: int = 8) -> Any:
@@ -55,7 +55,7 @@ def test_positions_turn_points_of_the_plane() -> None:
     points = x[..., :4] + 1j * x[..., 4:]
     points = points * np.exp(1j * positions[:, None] * 100.0 ** (-np.arange(4) / 4))
     expected = np.concatenate((points.real, points.imag), -1)
-    found = llama.turned(metaop.tensor(x), metaop.tensor(positions), 100.0)
+    found = llama.apply_rotary(metaop.tensor(x), metaop.tensor(positions), 100.0)
     np.testing.assert_allclose(found.numpy(), expected, atol=1e-12)
 
 
@@ -63,8 +63,8 @@ def test_products_depend_on_how_far_positions_are_apart() -> None:
     query, key = metaop.randn(2, 1, 1, 1, 8, dtype=metaop.float64).unbind(0)
 
     def product(first: int, second: int) -> float:
-        turned = llama.turned(query, metaop.tensor([first]), 1e4)
-        return (turned * llama.turned(key, metaop.tensor([second]), 1e4)).sum().item()
+        turned = llama.apply_rotary(query, metaop.tensor([first]), 1e4)
+        return (turned * llama.apply_rotary(key, metaop.tensor([second]), 1e4)).sum().item()
 
     assert product(9, 4) == pytest.approx(product(105, 100), abs=1e-9)
     assert product(9, 4) != pytest.approx(product(9, 5), abs=1e-3)
@@ -72,11 +72,11 @@ def test_products_depend_on_how_far_positions_are_apart() -> None:
 
 @pytest.mark.parametrize("captured", [False, True])
 def test_letters_from_memory_have_the_logits_of_the_whole(captured: bool) -> None:
-    check_memory(build(llama, 24), captured)
+    check_cache(build(llama, 24), captured)
 
 
 def test_memory_holds_the_shared_heads_only() -> None:
-    assert {tuple(part.shape) for pair in build(llama).memory(3) for part in pair} == {(3, 2, 8, 4)}
+    assert {tuple(part.shape) for pair in build(llama).cache(3) for part in pair} == {(3, 2, 8, 4)}
 
 
 def test_the_likeliest_continuation_is_that_of_whole_contexts_and_of_torch() -> None:

@@ -83,11 +83,11 @@ def test_letters_from_memory_have_the_logits_of_the_whole() -> None:
     metaop.manual_seed(1)
     model = build(mixture).eval()
     sharpen(model)
-    memory, tokens = model.memory(2), metaop.randint(0, 13, (2, 8))
+    cache, tokens = model.cache(2), metaop.randint(0, 13, (2, 8))
     with metaop.no_grad():
         expected = model(tokens).numpy()
         for start, end in ((0, 5), (5, 6), (6, 8)):
-            logits = model(tokens[:, start:end], metaop.arange(start, end), memory).numpy()
+            logits = model(tokens[:, start:end], metaop.arange(start, end), cache).numpy()
             # Sharp attention rounds; see the test of GPT.
             bound = 1e-5 * np.abs(expected).max()
             np.testing.assert_allclose(logits, expected[:, start:end], atol=bound)

@@ -1,4 +1,4 @@
-"""T5: transformers' and PyTorch's values, distances, masks, writing from memory, and learning."""
+"""T5: transformers' and PyTorch's values, distances, masks, writing from cache, and learning."""
 
 from __future__ import annotations
 

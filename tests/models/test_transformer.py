@@ -30,7 +30,7 @@ def test_waves_are_those_of_the_paper() -> None:
     place, index = np.mgrid[:9, :10]
     angles = place / 10000 ** (index // 2 * 2 / 10)
     expected = np.where(index % 2 == 0, np.sin(angles), np.cos(angles))
-    np.testing.assert_allclose(transformer.waves(9, 10).numpy(), expected, atol=1e-5)
+    np.testing.assert_allclose(transformer.positional_encoding(9, 10).numpy(), expected, atol=1e-5)
 
 
 def test_what_is_due_later_is_not_seen_and_all_that_is_read_is() -> None:

@@ -35,7 +35,7 @@ def test_values_are_those_of_transformers(tmp_path: Path) -> None:
 
 def test_values_and_gradients_are_those_of_torch() -> None:
     def build(module: Any) -> Any:
-        return module.Listener(module.WhisperEncoder(6, 8, 12, 2, 3, 16), 4)
+        return module.AudioClassifier(module.WhisperEncoder(6, 8, 12, 2, 3, 16), 4)
 
     random = np.random.default_rng(0)
     loudness, labels = random.standard_normal((2, 6, 16)), random.integers(0, 4, 2)

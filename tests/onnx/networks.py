@@ -203,7 +203,7 @@ NETWORKS: dict[str, tuple[str, Build, Callable[[], tuple[Any, ...]]]] = {
     ),
     "whisper": (
         "whisper",
-        lambda m: m.Listener(m.WhisperEncoder(6, 8, 12, 2, 3, 16), 4),
+        lambda m: m.AudioClassifier(m.WhisperEncoder(6, 8, 12, 2, 3, 16), 4),
         lambda: (metaop.randn(2, 6, 16),),
     ),
     "yolox": ("yolox_layers", yolox_parts, lambda: (images(64),)),
