@@ -1,16 +1,18 @@
-"""Lists the networks, trains one on the small data of its file, or tells what steps consist of.
+"""Lists the networks, trains one on the small data of its file, or counts the operators of steps.
 
 python -m models list
 python -m models resnet train --steps 100
+python -m models resnet train --help
 python -m models coverage [NAME …]
 """
 
 from __future__ import annotations
 
 import ast
+import difflib
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,7 @@ def networks() -> dict[str, str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> Any:
-    """Prints the networks, or returns what the training of one returns; its options come last."""
+    """Prints the networks, or returns what the `main` of one returns; its options come last."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     known = networks()
     if words == ["list"]:
@@ -34,11 +36,28 @@ def main(arguments: Sequence[str] | None = None) -> Any:
         for name, line in known.items():
             print(f"{name:{width}}{line}")
         return None
-    if words[:1] == ["coverage"] and set(words[1:]) <= set(known):
+    if words[:1] == ["coverage"]:
+        for name in words[1:]:
+            check_name(name, known)
         return importlib.import_module(".coverage", __package__).table(words[1:] or list(known))
-    if len(words) < 2 or words[0] not in known or words[1] != "train":
+    if not words or words[0] in ("-h", "--help"):
         raise SystemExit(__doc__)
-    return importlib.import_module(f".{words[0]}", __package__).main(words[2:])
+    name = words[0]
+    check_name(name, known)
+    if words[1:2] != ["train"]:
+        raise SystemExit(f"what to do with {name}? use: python -m models {name} train [--help]")
+    if arguments is None:
+        # The program's name in the help and in the errors of options.
+        sys.argv[0] = f"python -m models {name} train"
+    return importlib.import_module(f".{name}", __package__).main(words[2:])
+
+
+def check_name(name: str, known: Iterable[str]) -> None:
+    """Exits with the names that are close, if there is no such network."""
+    if name not in known:
+        close = difflib.get_close_matches(name, known)
+        hint = f"did you mean {' or '.join(close)}? " if close else ""
+        raise SystemExit(f"no network {name!r}; {hint}python -m models list shows all names")
 
 
 if __name__ == "__main__":

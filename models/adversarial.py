@@ -16,7 +16,15 @@ import metaop
 from metaop import nn
 from metaop.nn import functional as F
 
-from .demonstration import Checkpoint, digit_images, drawn_rows, parse_options, train, update
+from .demonstration import (
+    Checkpoint,
+    digit_images,
+    drawn_rows,
+    parse_options,
+    train,
+    update,
+    write_picture,
+)
 
 Score = Callable[[metaop.Tensor], metaop.Tensor]
 
@@ -155,7 +163,7 @@ def train_adversaries(
     if options.out:
         players.eval()
         with metaop.no_grad():
-            metaop.vision.utils.save_image(show(), options.out, normalize=True)
+            write_picture(show(), options.out, normalize=True)
     return history
 
 

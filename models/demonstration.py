@@ -1,6 +1,6 @@
-"""What the short demonstrations of the networks share: options, a training loop, small real data.
+"""What the demonstrations of the networks share: options, the training loop, small real data.
 
-Each network's file shows the network and says what it learns from; here stands the rest.
+The file of a network has the network and its data; the rest is here.
 """
 
 from __future__ import annotations
@@ -20,6 +20,22 @@ from metaop.nn import functional as F
 
 from .parallel import Parallel
 
+# The help of options that several demonstrations have.
+HELP = {
+    "steps": "training steps",
+    "batch_size": "samples per step",
+    "lr": "learning rate",
+    "seed": "of all random numbers",
+    "data_parallel": "ranks that share each batch",
+    "tensor_parallel": "ranks that share each layer",
+    "pipeline": "stages of a pipeline",
+    "auto_parallel": "search for a sharding of the network",
+    "checkpoint": "file or folder to write, and to resume from if it exists",
+    "every": "steps between two checkpoints",
+    "out": "file or folder for results",
+    "log": "file for a line of JSON per step",
+}
+
 
 def parse_options(
     description: str | None,
@@ -28,12 +44,14 @@ def parse_options(
     steps: int,
     batch_size: int,
     lr: float,
-    **further: int | float | str,
+    **further: int | float | str | tuple[int, ...] | tuple[str, ...],
 ) -> argparse.Namespace:
-    """The options of a demonstration with their defaults; `further` adds some of its own.
+    """Parses the options of a demonstration; `further` adds options by their defaults.
 
-    Every demonstration has `--checkpoint`, the file of a `Checkpoint`. The seed has been set when
-    this returns, and the ranks train together.
+    A tuple has the values that an option may take, the default first.
+
+    Every demonstration has `--checkpoint`, the file of a `Checkpoint`. It also sets the seed, and
+    starts the ranks of `--data-parallel`.
     """
     title = (description or "").split("\n")[0]
     parser = argparse.ArgumentParser(description=title)
@@ -49,9 +67,16 @@ def parse_options(
     for name, value in defaults.items():
         option = "--" + name.replace("_", "-")
         if isinstance(value, bool):
-            parser.add_argument(option, action="store_true")
-        else:
-            parser.add_argument(option, type=type(value), default=value)
+            parser.add_argument(option, action="store_true", help=HELP.get(name))
+            continue
+        choices = value if isinstance(value, tuple) else None
+        default = choices[0] if choices else value
+        shown = "none" if default == "" else default
+        text = f"{HELP.get(name, '')} (default: {shown})".strip()
+        parser.add_argument(
+            option, type=type(default), default=default, choices=choices, help=text,
+            metavar=None if choices else type(default).__name__.upper(),
+        )  # fmt: skip
     options = parser.parse_args(arguments)
     Parallel.of(options).start()
     metaop.manual_seed(options.seed)
@@ -59,12 +84,12 @@ def parse_options(
 
 
 class Checkpoint:
-    """What a training is continued from: a file with parts that have a `state_dict`.
+    """The file of a checkpoint, and the `parts` to store in it, which have a `state_dict`.
 
-    It is written after every `every` steps; without a file nothing is. A name without an ending is
-    that of a folder, to which every rank of a job writes its share. What exists is read by `train`,
-    on any number of ranks, which then does the steps that are left. They are those of a training
-    without interruption if each step follows from its number, the parts and metaop's random state.
+    `train` writes it after every `every` steps, unless the name is empty. A name without a suffix
+    is a folder, to which each rank of a job writes its share. If the file exists, `train` resumes
+    from it, on any number of ranks. The result is that of an uninterrupted training if each step
+    depends only on its number, the parts and metaop's random state.
 
     Example:
         train(step, 100, "GPT", Checkpoint("gpt.pth", model=model, optimizer=optimizer))
@@ -74,7 +99,7 @@ class Checkpoint:
         self.file, self.every, self.parts = file, every, parts
 
     def read(self) -> dict[str, list[float]]:
-        """Gives the parts the states that are kept; returns the values of the steps done."""
+        """Restores the parts; returns the history, the values of the finished steps by name."""
         if not self.file or not Path(self.file).exists():
             return {}
         kept: dict[str, Any] = dict(self.parts)
@@ -83,7 +108,7 @@ class Checkpoint:
         return kept["history"]
 
     def write(self, history: dict[str, list[float]]) -> None:
-        """Keeps the parts, and the values of all steps."""
+        """Stores the parts and the history."""
         if self.file:
             Path(self.file).parent.mkdir(parents=True, exist_ok=True)
             kept = {**self.parts, "random": metaop.get_rng_state(), "history": history}
@@ -97,10 +122,10 @@ def train(
     kept: Checkpoint | None = None,
     log: str = "",
 ) -> dict[str, list[float]]:
-    """Calls `step(number)` so many times under a progress bar; returns the values it gave.
+    """Calls `step(number)` for all `steps`, with a progress bar; returns the values by name.
 
-    Steps that `kept` holds are not done again; it is written at the end, too. The file `log` gets
-    a line of JSON for each step.
+    `kept` resumes and stores the training, also after the last step. The file `log` gets a line of
+    JSON for each step.
     """
     kept = kept or Checkpoint()
     history = kept.read()
@@ -123,7 +148,7 @@ def train(
 
 
 def _begin_log(file: str, start: int) -> None:
-    """Leaves the lines of the steps before `start`: later ones are of a run that was broken off."""
+    """Drops the lines of steps from `start` on, which belong to an interrupted run."""
     path = Path(file)
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
@@ -132,15 +157,21 @@ def _begin_log(file: str, start: int) -> None:
 
 
 def write_metrics(out: str, metrics: dict[str, Any]) -> None:
-    """Prints the metrics, and writes them to `metrics.json` in the folder where one is named."""
+    """Prints the metrics, and writes them to `metrics.json` in the folder `out`, if given."""
     print(", ".join(f"{name} {value:.3f}" for name, value in metrics.items()))
     if out:
         Path(out).mkdir(parents=True, exist_ok=True)
         Path(out, "metrics.json").write_text(json.dumps(metrics) + "\n")
 
 
+def write_picture(images: Any, path: str | Path, **grid: Any) -> None:
+    """Writes a grid of images, as `save_image` does, and creates the folder of the file."""
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    metaop.vision.utils.save_image(images, path, **grid)
+
+
 def update(optimizer: metaop.optim.Optimizer, loss: metaop.Tensor) -> metaop.Tensor:
-    """One step of the optimizer along the gradient of `loss`, which is returned."""
+    """Zeroes the gradients, differentiates `loss` and takes a step; returns the detached loss."""
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
@@ -148,7 +179,7 @@ def update(optimizer: metaop.optim.Optimizer, loss: metaop.Tensor) -> metaop.Ten
 
 
 def digit_images(size: int, channels: int = 3) -> tuple[np.ndarray, np.ndarray]:
-    """The 1,797 digits of scikit-learn, magnified without smoothing.
+    """The 1,797 digits of scikit-learn, enlarged by repeating pixels.
 
     Returns images (1797, channels, size, size), float32 in [-1, 1], and labels (1797,), int64;
     `size` is a multiple of 8.
@@ -162,13 +193,13 @@ def digit_images(size: int, channels: int = 3) -> tuple[np.ndarray, np.ndarray]:
 
 
 def drawn_rows(*arrays: np.ndarray, size: int, seed: Sequence[int]) -> list[metaop.Tensor]:
-    """So many rows of the arrays drawn at random, the same of each; `seed` says which."""
+    """`size` random rows, with replacement, the same of each array; determined by `seed`."""
     chosen = np.random.default_rng(seed).integers(0, len(arrays[0]), size)
     return [metaop.from_numpy(array[chosen]) for array in arrays]
 
 
 def random_batches(*arrays: np.ndarray, size: int, seed: int) -> Iterator[list[metaop.Tensor]]:
-    """Rows of the arrays drawn at random, the same rows of each, without end."""
+    """Endless batches of `size` random rows, the same of each array."""
     random = np.random.default_rng(seed)
     while True:
         chosen = random.integers(0, len(arrays[0]), size)
@@ -178,7 +209,7 @@ def random_batches(*arrays: np.ndarray, size: int, seed: int) -> Iterator[list[m
 def learn_digits(
     model: nn.Module, options: argparse.Namespace, size: int, channels: int = 3
 ) -> list[float]:
-    """Trains a classifier of images on digits of size × size pixels; returns the losses."""
+    """Trains an image classifier on digits of size × size pixels; returns the losses."""
     from .trainer import Trainer, Training
 
     digits = digit_images(size, channels)

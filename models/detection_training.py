@@ -1,4 +1,4 @@
-"""How detectors learn to find the shapes of drawn scenes, and how well they then do."""
+"""The training of detectors on synthetic scenes, and their evaluation."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import metaop
 from metaop import nn
 
 from .average_precision import Things, average_precision
-from .demonstration import Checkpoint, parse_options, train, update, write_metrics
+from .demonstration import Checkpoint, parse_options, train, update, write_metrics, write_picture
 from .scenes import CLASSES, Scene, draw_scenes
 
 
 class Learned(NamedTuple):
-    """The loss of every step, and the metrics on scenes that were not learned from."""
+    """The loss of every step, and the metrics on test scenes."""
 
     losses: list[float]
     metrics: dict[str, float]
@@ -27,7 +27,7 @@ def images_of(scenes: Sequence[Scene]) -> list[metaop.Tensor]:
 
 
 def targets_of(scenes: Sequence[Scene]) -> list[dict[str, metaop.Tensor]]:
-    """The things of each scene, as detectors take them."""
+    """The objects of each scene as targets of detectors."""
     return [
         {
             "boxes": metaop.from_numpy(scene.boxes),
@@ -41,7 +41,7 @@ def targets_of(scenes: Sequence[Scene]) -> list[dict[str, metaop.Tensor]]:
 def evaluate(
     model: nn.Module, scenes: Sequence[Scene], size: int
 ) -> tuple[dict[str, float], list[dict[str, metaop.Tensor]]]:
-    """The mean average precision of boxes, and of masks where there are; what was found."""
+    """The mean average precision of boxes and, if there are any, masks; and the detections."""
     found: list[dict[str, metaop.Tensor]] = []
     model.eval()
     with metaop.no_grad():
@@ -64,7 +64,7 @@ def evaluate(
 def draw_found(
     path: Path, scenes: Sequence[Scene], found: Sequence[dict[str, metaop.Tensor]]
 ) -> None:
-    """The scenes, with boxes around what was found for more than half sure, tinted by masks."""
+    """A picture of the scenes, with boxes and masks of detections with a score above 0.5."""
     pictures = []
     for scene, part in zip(scenes, found):
         sure = part["scores"].numpy() > 0.5
@@ -79,8 +79,7 @@ def draw_found(
         boxes = metaop.from_numpy(4 * part["boxes"].numpy()[sure])
         names = [CLASSES[label] for label in labels]
         pictures.append(metaop.vision.utils.draw_bounding_boxes(picture, boxes, names, width=2))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    metaop.vision.utils.save_image(pictures, path, nrow=4)
+    write_picture(pictures, path, nrow=4)
 
 
 def learn_to_find(
@@ -89,11 +88,11 @@ def learn_to_find(
     arguments: Sequence[str] | None,
     **defaults: int | float | str,
 ) -> Learned:
-    """Learns to find shapes in drawn scenes, and tells how well it does on others.
+    """Trains a detector on synthetic scenes, and evaluates it on others.
 
-    `build(options)` makes the detector; `defaults` replaces defaults of options, or adds some.
-    `--out` names a folder for the metrics and a picture; `--checkpoint` a file that is written
-    after every `--every` steps, and gone on from if it exists.
+    `build(options)` makes the detector; `defaults` changes or adds defaults of options. `--out`
+    names a folder for the metrics and a picture; `--checkpoint` names a file that is written after
+    every `--every` steps, and resumed from if it exists.
     """
     usual: dict[str, int | float | str] = {
         **{"steps": 600, "batch_size": 8, "lr": 2e-3, "size": 64, "width": 16, "test": 64},

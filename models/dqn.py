@@ -1,9 +1,9 @@
-"""DQN: learns what each action is worth from what it remembers of its trials.
+"""DQN: deep Q-learning with a replay memory and a target network.
 
 After V. Mnih and others, "Human-level control through deep reinforcement learning", 2015, with the
 targets of H. van Hasselt, A. Guez, D. Silver, "Deep reinforcement learning with double Q-learning",
-2016. It learns to walk through a grid with pits. It keeps a pole on a cart upright for 98 to 223 of
-500 steps only, after 40,000 steps of the world; PPO solves that world.
+2016. The demonstration is a grid world with pits. On the cart pole it reaches returns of 98 to 223
+only after 40,000 environment steps; PPO solves it.
 
     python -m models.dqn --steps 1000 --world grid_world
 """
@@ -24,7 +24,7 @@ from .environments import World, mean_return, world_of
 
 
 class QNetwork(nn.Sequential):
-    """What is seen (batch, inputs) to what each action is worth (batch, actions)."""
+    """Observations (batch, inputs) to action values Q (batch, actions)."""
 
     def __init__(self, inputs: int, actions: int, width: int = 64) -> None:
         super().__init__(
@@ -33,8 +33,8 @@ class QNetwork(nn.Sequential):
         )  # fmt: skip
 
 
-class Memory:
-    """The last `size` steps of worlds: what was seen, what was done, and what came of it."""
+class ReplayMemory:
+    """The last `size` transitions: observation, action, reward, next observation, end."""
 
     def __init__(self, size: int, inputs: int) -> None:
         self.count = 0
@@ -43,7 +43,7 @@ class Memory:
         self.rows["actions"] = self.rows["actions"].astype(np.int64)
 
     def add(self, **steps: np.ndarray) -> None:
-        """Keeps steps (count, …) in the place of the oldest."""
+        """Stores transitions (count, …) in place of the oldest."""
         size, count = len(self.rows["ended"]), len(steps["ended"])
         places = (self.count + np.arange(count)) % size
         for name, values in steps.items():
@@ -51,47 +51,47 @@ class Memory:
         self.count += count
 
     def draw(self, count: int, random: np.random.Generator) -> list[metaop.Tensor]:
-        """So many steps at random, each part of them as a tensor (count, …)."""
+        """`count` random transitions, as a list of tensors (count, …)."""
         chosen = random.integers(0, min(self.count, len(self.rows["ended"])), count)
         return [metaop.from_numpy(values[chosen]) for values in self.rows.values()]
 
     def state_dict(self) -> dict[str, metaop.Tensor]:
-        """All that is remembered."""
+        """All stored transitions."""
         rows = {name: metaop.tensor(values) for name, values in self.rows.items()}
         return {**rows, "count": metaop.tensor(self.count)}
 
     def load_state_dict(self, kept: dict[str, metaop.Tensor]) -> None:
-        """Remembers what was kept."""
+        """Restores the transitions."""
         self.rows = {name: np.array(kept[name].numpy()) for name in self.rows}
         self.count = int(kept["count"].item())
 
 
 def loss_of(
     model: nn.Module, target: nn.Module, seen: metaop.Tensor, actions: metaop.Tensor,
-    rewards: metaop.Tensor, after: metaop.Tensor, ended: metaop.Tensor, *, discount: float = 0.99,
+    rewards: metaop.Tensor, after: metaop.Tensor, ended: metaop.Tensor, *, gamma: float = 0.99,
 ) -> metaop.Tensor:  # fmt: skip
-    """How far the worths of what was done are from what came of it.
+    """The Huber loss of Q(s, a) against the target of double Q-learning.
 
-    That is the reward and, unless the episode ended, what the best next action is worth: `model`
-    says which it is, and `target`, a former state of it, what it is worth.
+    The target is the reward plus, unless the episode ended, the discounted value of the best next
+    action, which `model` chooses and `target`, an earlier copy of it, evaluates.
     """
     found = model(seen).gather(1, actions.unsqueeze(1)).squeeze(1)
     best = model(after).detach().argmax(1, keepdim=True)
     later = target(after).detach().gather(1, best).squeeze(1)
-    return F.smooth_l1_loss(found, rewards + discount * (1 - ended) * later)
+    return F.smooth_l1_loss(found, rewards + gamma * (1 - ended) * later)
 
 
 def try_out(
-    model: nn.Module, world: World, memory: Memory, curious: float, steps: int = 1
+    model: nn.Module, world: World, memory: ReplayMemory, epsilon: float, steps: int = 1
 ) -> float:
-    """Acts and remembers; with the probability `curious` at random. Returns the mean reward."""
+    """Acts ε-greedily and stores the transitions; returns the mean reward."""
     total = 0.0
     for _ in range(steps):
         seen, random = world.seen(), world.random
         with metaop.no_grad():
             best = model(metaop.from_numpy(seen)).argmax(1).numpy()
         other = random.integers(0, world.actions, world.count)
-        actions = np.where(random.uniform(size=world.count) < curious, other, best)
+        actions = np.where(random.uniform(size=world.count) < epsilon, other, best)
         _, rewards, ended, _, last = world.step(actions)
         memory.add(seen=seen, actions=actions, rewards=rewards, after=last, ended=ended)
         total += float(rewards.mean()) / steps
@@ -99,23 +99,23 @@ def try_out(
 
 
 def main(arguments: Sequence[str] | None = None) -> float:
-    """Acts and learns in turn; returns the mean return of episodes with the best actions."""
+    """Acts and learns in turn; returns the mean return of the greedy policy."""
     options = parse_options(
-        __doc__, arguments, steps=1000, batch_size=128, lr=3e-3, world="grid_world", worlds=8,
-        memory=10_000, width=64, every=50,
+        __doc__, arguments, steps=1000, batch_size=128, lr=3e-3,
+        world=("grid_world", "cart_pole"), worlds=8, memory=10_000, width=64, every=50,
     )  # fmt: skip
     world = world_of(options.world, options.worlds, options.seed)
     model = QNetwork(world.inputs, world.actions, options.width)
     target = copy.deepcopy(model)
-    memory = Memory(options.memory, world.inputs)
+    memory = ReplayMemory(options.memory, world.inputs)
     optimizer = metaop.optim.Adam(model.parameters(), lr=options.lr)
 
     def step(number: int) -> dict[str, metaop.Tensor]:
         world.random = np.random.default_rng((options.seed, number))
         if number % options.every == 0:
             target.load_state_dict(model.state_dict())
-        curious = max(0.05, 1 - number / 300)
-        reward = try_out(model, world, memory, curious)
+        epsilon = max(0.05, 1 - number / 300)
+        reward = try_out(model, world, memory, epsilon)
         rows = memory.draw(options.batch_size, world.random)
         loss = update(optimizer, loss_of(model, target, *rows))
         return {"loss": loss, "reward": metaop.tensor(reward)}

@@ -1,10 +1,10 @@
-"""TransE, DistMult and RotatE: who is related to whom, from vectors of people and of relations.
+"""TransE, DistMult and RotatE: knowledge graph embeddings that predict missing facts.
 
 After A. Bordes and others, "Translating embeddings for modeling multi-relational data", 2013, B.
 Yang and others, "Embedding entities and relations for learning and inference in knowledge bases",
 2014, and Z. Sun and others, "RotatE: knowledge graph embedding by relational rotation in complex
-space", 2019. Each says how likely a fact (head, relation, tail) is. The demonstration is a random
-family: some facts are left out, and have to follow from the others.
+space", 2019. Each scores how plausible a fact (head, relation, tail) is. The demonstration is a
+random family, in which held-out facts have to follow from the others.
 
     python -m models.knowledge --model rotate --steps 300
 """
@@ -19,17 +19,16 @@ import numpy as np
 
 import metaop
 from metaop import nn
-from metaop.errors import ArgumentError
 from metaop.nn import functional as F
 
 from .demonstration import Checkpoint, drawn_rows, parse_options, train, update
 
 
 class Embeddings(nn.Module):
-    """Vectors of entities and relations, of `width` and `relation_width` numbers.
+    """Embeddings of entities (`width`) and of relations (`relation_width`).
 
-    Heads, relations and tails, int64 of one shape, to scores of that shape: the higher, the
-    likelier. Shapes are broadcast.
+    Heads, relations and tails, int64 with shapes that broadcast, to scores of the common shape. The
+    higher the score, the more plausible the fact.
     """
 
     def __init__(self, entities: int, relations: int, width: int, relation_width: int) -> None:
@@ -51,10 +50,7 @@ class Embeddings(nn.Module):
 
 
 class TransE(Embeddings):
-    """A relation moves the head to the tail; the score falls with what is left between them.
-
-    What is no fact by `margin` has a negative score.
-    """
+    """A relation is a translation: the score is `margin` - |head + relation - tail|₁."""
 
     def __init__(self, entities: int, relations: int, width: int, margin: float = 4.0) -> None:
         super().__init__(entities, relations, width, width)
@@ -68,10 +64,7 @@ class TransE(Embeddings):
 
 
 class DistMult(Embeddings):
-    """A relation weighs the products of the numbers of head and tail.
-
-    Facts are as likely the other way round.
-    """
+    """A bilinear score with a diagonal relation matrix, so all relations are symmetric."""
 
     def __init__(self, entities: int, relations: int, width: int) -> None:
         super().__init__(entities, relations, width, width)
@@ -84,9 +77,9 @@ class DistMult(Embeddings):
 
 
 class RotatE(Embeddings):
-    """A relation turns each of `width` points of the plane by an angle.
+    """A relation rotates each of `width` complex components by an angle.
 
-    So it may be symmetric or not, the inverse of another, or two others in turn.
+    So relations can be symmetric, antisymmetric, inverse to each other, and compositions.
     """
 
     def __init__(self, entities: int, relations: int, width: int, margin: float = 4.0) -> None:
@@ -100,14 +93,14 @@ class RotatE(Embeddings):
         (x, y), (u, v) = head.chunk(2, -1), tail.chunk(2, -1)
         cosine, sine = relation.cos(), relation.sin()
         across, up = x * cosine - y * sine - u, x * sine + y * cosine - v
-        # The root of 0 has no slope.
+        # The square root has no gradient at 0.
         return self.margin - (across**2 + up**2 + 1e-12).sqrt().sum(-1)
 
 
 MODELS: dict[str, Callable[[int, int, int], Embeddings]] = {
+    "rotate": RotatE,
     "transe": TransE,
     "distmult": DistMult,
-    "rotate": RotatE,
 }
 RELATIONS = ("is a parent of", "is a child of", "is a grandparent of", "is a sibling of")
 
@@ -126,7 +119,7 @@ def family(people: int, random: np.random.Generator) -> np.ndarray:
 
 
 def reciprocal_rank(model: Embeddings, facts: np.ndarray, known: np.ndarray) -> float:
-    """The mean of 1 / the rank of each fact's tail among all entities that make no known fact."""
+    """The filtered mean reciprocal rank of tails: other known facts are not ranked."""
     entities = model.entities.num_embeddings
     head, relation = (metaop.from_numpy(facts[:, column].copy())[:, None] for column in (0, 1))
     with metaop.no_grad():
@@ -141,13 +134,11 @@ def reciprocal_rank(model: Embeddings, facts: np.ndarray, known: np.ndarray) -> 
 
 
 def main(arguments: Sequence[str] | None = None) -> float:
-    """Learns most facts; returns the mean reciprocal rank of the others."""
+    """Learns most facts; returns the mean reciprocal rank of held-out ones."""
     options = parse_options(
-        __doc__, arguments, steps=300, batch_size=128, lr=2e-2, model="rotate", people=60,
+        __doc__, arguments, steps=300, batch_size=128, lr=2e-2, model=tuple(MODELS), people=60,
         width=24, wrong=8,
     )  # fmt: skip
-    if options.model not in MODELS:
-        raise ArgumentError(f"--model is {options.model!r}", fix=f"one of {sorted(MODELS)}")
     random = np.random.default_rng(options.seed)
     facts = random.permutation(family(options.people, random))
     unknown, known = np.split(facts, [len(facts) // 10])
@@ -160,7 +151,7 @@ def main(arguments: Sequence[str] | None = None) -> float:
         drawn = np.random.default_rng((options.seed, number, 1))
         shape = (options.batch_size, options.wrong)
         wrong = metaop.from_numpy(drawn.integers(0, options.people, shape))
-        # Scores of facts shall be positive, others negative; of these the likeliest count most.
+        # RotatE's self-adversarial negative sampling: plausible negatives get larger weights.
         far = model(head, relation, wrong)
         weights = far.detach().softmax(1)
         loss = -F.logsigmoid(model(head, relation, tail)).mean()
@@ -170,7 +161,7 @@ def main(arguments: Sequence[str] | None = None) -> float:
     checkpoint = Checkpoint(options.checkpoint, model=model, optimizer=optimizer)
     train(step, options.steps, options.model, checkpoint)
     found = reciprocal_rank(model, unknown, facts)
-    print(f"mean reciprocal rank {found:.3f} of {len(unknown)} facts that were left out")
+    print(f"mean reciprocal rank {found:.3f} of {len(unknown)} held-out facts")
     return found
 
 

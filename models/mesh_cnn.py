@@ -1,8 +1,8 @@
-"""MeshCNN: classifies surfaces of triangles by their edges, and collapses those that matter least.
+"""MeshCNN: triangle mesh classification by convolutions on edges and edge-collapse pooling.
 
-After R. Hanocka and others, "MeshCNN: a network with an edge", 2019. Every edge of a closed surface
-lies in two triangles, so it has four neighbours, as a pixel has. Names of parameters are those of
-the authors' program.
+After R. Hanocka and others, "MeshCNN: a network with an edge", 2019. Every edge of a closed
+mesh lies in two triangles, so it has four neighbours. Parameters have the names of the authors'
+program.
 
     python -m models.mesh_cnn --steps 60 --out runs/mesh_cnn.png
 """
@@ -26,21 +26,21 @@ KINDS = ("ball", "box", "cylinder", "star")
 
 
 def edge_of(first: int, second: int) -> tuple[int, int]:
-    """The edge between two corners, whichever comes first."""
+    """The edge between two vertices, in canonical order."""
     return (first, second) if first < second else (second, first)
 
 
 class Surface:
     """A closed surface of triangles, whose edges may be collapsed.
 
-    `faces` (faces, 3) names the corners of each triangle, all in the same direction of turning;
-    `places` (corners, 3) says where they are. `edges` gives the row of `parts` of each edge, and
-    `parts` (first edges, first edges), bool, the edges that it was made of.
+    `faces` (faces, 3) has the vertices of each triangle, with consistent orientation; `places`
+    (vertices, 3) has their positions. `edges` maps each edge to its row of `parts` (original edges,
+    original edges), bool, which marks the original edges that were merged into it.
     """
 
     def __init__(self, faces: np.ndarray, places: np.ndarray) -> None:
         self.places = np.array(places, np.float64)
-        # The third corner of the triangle on the left of the way from one corner to another.
+        # The third vertex of the triangle to the left of a directed edge.
         self.left: dict[tuple[int, int], int] = {}
         self.beside: dict[int, set[int]] = {}
         for a, b, c in faces.tolist():
@@ -52,7 +52,7 @@ class Surface:
         self.parts = np.eye(len(ways), dtype=bool)
 
     def copy(self) -> Surface:
-        """The same surface, of which edges may be collapsed without changing this one."""
+        """An independent copy, whose `parts` start at the current edges."""
         other = Surface.__new__(Surface)
         other.places, other.parts = self.places.copy(), np.eye(len(self.edges), dtype=bool)
         other.left, other.edges = dict(self.left), {e: k for k, e in enumerate(self.edges)}
@@ -70,10 +70,10 @@ class Surface:
         return np.array(rows, np.int64)
 
     def features(self) -> np.ndarray:
-        """What edges look like (5, edges), however the surface is turned, moved and scaled.
+        """The paper's input features (5, edges), invariant to similarity transforms.
 
-        The angle between the triangles, the angles opposite to the edge, and the heights of the
-        triangles over the edge by its length; of two alike the smaller comes first.
+        They are the dihedral angle, the two opposite angles, and the two ratios of height to edge
+        length; pairs are sorted.
         """
         ways = np.array(list(self.edges))
         left, right = (
@@ -88,10 +88,10 @@ class Surface:
         return np.stack([np.pi - angle(*across), *np.sort(opposite, 0), *np.sort(heights, 0)])
 
     def collapse(self, start: int, end: int) -> bool:
-        """Makes one corner of an edge's two, half-way; the surface loses three edges.
+        """Collapses an edge to its midpoint, which removes three edges.
 
-        The two edges on each side become one, which is made of both and of the lost one. Returns
-        False, and does nothing, where the surface would touch itself.
+        On each side two edges merge into one. Returns False and changes nothing if the surface
+        would not stay a manifold.
         """
         sides = self.left[start, end], self.left[end, start]
         if self.beside[start] & self.beside[end] != set(sides) or len(self.edges) <= 6:
@@ -119,9 +119,9 @@ class Surface:
         return True
 
     def pooled(self, count: int, weight: np.ndarray) -> tuple[Surface, np.ndarray]:
-        """The surface with `count` edges: the lightest are collapsed first.
+        """The surface reduced to `count` edges; those of smallest weight collapse first.
 
-        Also the means (count, edges) that take numbers of these edges to numbers of the new ones.
+        Also returns the matrix (count, edges) that averages the features of merged edges.
         """
         smaller = self.copy()
         lightest = [list(self.edges)[place] for place in np.argsort(weight, kind="stable")]
@@ -148,10 +148,10 @@ def angle(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 class MeshConv(nn.Module):
-    """Numbers of edges (batch, inputs, edges) to (batch, outputs, edges), from their neighbours.
+    """Edge features (batch, inputs, edges) to (batch, outputs, edges), by the four neighbours.
 
-    A triangle may stand on either side of its edge, so what is read of opposite neighbours are
-    their sums and the sizes of their differences.
+    The order of the two triangles is ambiguous, so the convolution uses symmetric functions: sums
+    and absolute differences of opposite neighbours.
     """
 
     def __init__(self, inputs: int, outputs: int, bias: bool = True) -> None:
@@ -167,7 +167,7 @@ class MeshConv(nn.Module):
 
 
 class MResConv(nn.Module):
-    """Convolutions, all but the first of which are added to what they read."""
+    """A mesh convolution followed by residual ones."""
 
     def __init__(self, inputs: int, outputs: int, skips: int) -> None:
         super().__init__()
@@ -186,10 +186,10 @@ class MResConv(nn.Module):
 
 
 class MeshConvNet(nn.Module):
-    """Numbers of edges (batch, 5, edges) and their surfaces to logits (batch, classes).
+    """Edge features (batch, 5, edges) and surfaces to logits (batch, classes).
 
-    Each stage has so many `channels` and leaves so many edges of `pools`. The sum of the squares of
-    an edge's numbers says which edges matter: the network learns what to collapse.
+    Stages have `channels`, and pool to the numbers of edges in `pools`. Edges with the smallest
+    squared norm of features collapse first, so the network learns what to collapse.
     """
 
     def __init__(
@@ -212,7 +212,7 @@ class MeshConvNet(nn.Module):
     def smaller(
         self, x: metaop.Tensor, surfaces: Sequence[Surface], count: int
     ) -> tuple[metaop.Tensor, list[Surface]]:
-        """Numbers and surfaces with so many edges; those of edges that became one are averaged."""
+        """Mesh pooling: features and surfaces with fewer edges; merged edges are averaged."""
         weights = (x.detach() ** 2).sum(1).cpu().numpy()
         pooled = [part.pooled(count, weight) for part, weight in zip(surfaces, weights)]
         means = metaop.from_numpy(np.stack([mean for _, mean in pooled])).to(x)
@@ -228,9 +228,9 @@ class MeshConvNet(nn.Module):
 
 
 def solid(kind: int, corners: int, random: np.random.Generator) -> Surface:
-    """A surface of one of `KINDS`, turned, stretched and rough, with so many corners.
+    """A random surface of one of `KINDS`, rotated, stretched and rough, with `corners` vertices.
 
-    It has three edges for each corner, less six.
+    It has 3 * corners - 6 edges.
     """
     from scipy.spatial import ConvexHull
 
@@ -260,7 +260,7 @@ def solid(kind: int, corners: int, random: np.random.Generator) -> Surface:
 def solids(
     count: int, corners: int, random: np.random.Generator
 ) -> tuple[np.ndarray, list[Surface], np.ndarray]:
-    """Numbers (count, 5, edges), surfaces, and which kind (count,) each of them is."""
+    """Features (count, 5, edges), surfaces and labels (count,)."""
     kinds = random.integers(0, len(KINDS), count)
     surfaces = [solid(kind, corners, random) for kind in kinds]
     features = np.stack([surface.features() for surface in surfaces])
@@ -268,7 +268,7 @@ def solids(
 
 
 def draw(path: Path, surfaces: Sequence[Surface]) -> None:
-    """Draws surfaces beside each other, each by its edges."""
+    """Writes a picture of the edges of surfaces, side by side."""
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(
@@ -285,9 +285,9 @@ def draw(path: Path, surfaces: Sequence[Surface]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> float:
-    """Tells balls, boxes, cylinders and stars apart; returns the share of new ones it gets right.
+    """Learns to classify balls, boxes, cylinders and stars; returns the accuracy on new ones.
 
-    With --out it draws a box as it is collapsed.
+    `--out` names a picture of a box before and after each pooling.
     """
     options = parse_options(
         __doc__, arguments, steps=60, batch_size=16, lr=3e-3, corners=52, width=16, out="",
@@ -317,7 +317,7 @@ def main(arguments: Sequence[str] | None = None) -> float:
     with metaop.no_grad():
         found = model.eval()(features, surfaces).argmax(1)
     accuracy = (found == kinds).float().mean().item()
-    print(f"accuracy {accuracy:.3f} of surfaces that were not there")
+    print(f"accuracy {accuracy:.3f} on new surfaces")
     if options.out:
         stages = [solid(1, options.corners, np.random.default_rng(options.seed))]
         for count in pools:

@@ -1,6 +1,7 @@
-"""A network of fully connected layers that learns the 8x8 digits of scikit-learn.
+"""MLP: a multilayer perceptron that classifies the 8x8 digits of scikit-learn.
 
-1,797 real digits; every fifth tests. The shortest complete training program here: read it first.
+Every fifth of the 1,797 digits is for testing. The shortest complete training program here: read it
+first.
 
     python -m models.mlp --steps 690
 """
@@ -20,7 +21,7 @@ from .demonstration import Checkpoint, drawn_rows, parse_options, train, update
 
 
 class MLP(nn.Sequential):
-    """Rows (batch, sizes[0]) to logits (batch, sizes[-1]), rectifiers between the layers."""
+    """Rows (batch, sizes[0]) to logits (batch, sizes[-1]), with ReLU between the linear layers."""
 
     def __init__(self, *sizes: int) -> None:
         layers: list[nn.Module] = []
@@ -38,7 +39,7 @@ def load_digits() -> tuple[np.ndarray, np.ndarray]:
 
 
 def main(arguments: Sequence[str] | None = None) -> float:
-    """Learns digits; returns the share of the others that it gets right."""
+    """Learns digits; returns the accuracy on test digits."""
     options = parse_options(__doc__, arguments, steps=690, batch_size=64, lr=3e-3)
     pixels, labels = load_digits()
     is_test = np.arange(len(labels)) % 5 == 0
@@ -55,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> float:
     with metaop.no_grad():
         found = model(metaop.from_numpy(pixels[is_test])).argmax(1).numpy()
     accuracy = float((found == labels[is_test]).mean())
-    print(f"accuracy {accuracy:.4f} of new digits")
+    print(f"accuracy {accuracy:.4f} on test digits")
     return accuracy
 
 

@@ -1,7 +1,7 @@
-"""NeRF: learns a scene from pictures of it, and draws it from places where no one has been.
+"""NeRF: learns a radiance field from pictures of a scene, and renders new views.
 
 After B. Mildenhall and others, "NeRF: representing scenes as neural radiance fields for view
-synthesis", 2020, without its second, finer network. The scene is made up: three balls over a disc,
+synthesis", 2020, without the second, fine network. The scene is synthetic: three balls over a disc,
 whose pictures are computed exactly.
 
     python -m models.nerf --steps 400 --out runs/nerf.png
@@ -18,22 +18,23 @@ import metaop
 from metaop import nn
 from metaop.nn import functional as F
 
-from .demonstration import Checkpoint, drawn_rows, parse_options, train, update
+from .demonstration import Checkpoint, drawn_rows, parse_options, train, update, write_picture
 
-# Where the samples on a ray begin and end.
+# The near and the far bound of the samples on a ray.
 NEAR, FAR = 2.0, 6.0
 
 
-def waves(x: metaop.Tensor, octaves: int) -> metaop.Tensor:
-    """Numbers (…, n) with their sines and cosines of so many octaves (…, n + 2 n octaves)."""
+def positional_encoding(x: metaop.Tensor, octaves: int) -> metaop.Tensor:
+    """x (…, n) with sines and cosines of `octaves` frequencies: (…, n + 2 n octaves)."""
     angles = [x * 2.0**octave for octave in range(octaves)]
     return metaop.cat([x, *(f(angle) for angle in angles for f in (metaop.sin, metaop.cos))], -1)
 
 
 class NeRF(nn.Module):
-    """Places and directions (…, 3) to densities (…) and colours (…, 3) in [0, 1].
+    """Positions and view directions (…, 3) to densities (…) and colours (…, 3) in [0, 1].
 
-    The density does not depend on the direction. Places are read once more half-way.
+    The density does not depend on the direction. A skip connection feeds the positions again into
+    the middle layer.
     """
 
     def __init__(
@@ -54,24 +55,24 @@ class NeRF(nn.Module):
     def forward(
         self, places: metaop.Tensor, directions: metaop.Tensor
     ) -> tuple[metaop.Tensor, metaop.Tensor]:
-        read = waves(places, self.octaves)
+        read = positional_encoding(places, self.octaves)
         x = read
         for number, layer in enumerate(self.pts_linears):
             x = F.relu(layer(x))
             if number == self.again:
                 x = metaop.cat((read, x), -1)
         density = F.relu(self.alpha_linear(x)).squeeze(-1)
-        x = metaop.cat((self.feature_linear(x), waves(directions, self.turns)), -1)
+        x = metaop.cat((self.feature_linear(x), positional_encoding(directions, self.turns)), -1)
         return density, self.rgb_linear(F.relu(self.views_linears[0](x))).sigmoid()
 
 
-def composed(
+def volume_rendering(
     density: metaop.Tensor, colours: metaop.Tensor, depths: metaop.Tensor
 ) -> metaop.Tensor:
-    """What a ray brings back (rays, 3), from densities, colours and depths of its samples.
+    """Volume rendering: ray colours (rays, 3) from densities, colours and depths of samples.
 
-    Light is lost in the stretch behind each sample (rays, samples) as exp(-density × length); what
-    passes all of them is white.
+    The transmittance of the interval after each sample (rays, samples) is exp(-density * length).
+    The background is white.
     """
     lengths = depths[:, 1:] - depths[:, :-1]
     lengths = metaop.cat((lengths, metaop.full_like(lengths[:, :1], 1e10)), 1)
@@ -81,23 +82,23 @@ def composed(
     return (weights.unsqueeze(2) * colours).sum(1) + 1 - weights.sum(1, keepdim=True)
 
 
-def rendered(
+def render(
     model: nn.Module, starts: metaop.Tensor, directions: metaop.Tensor, places: metaop.Tensor
 ) -> metaop.Tensor:
-    """The colours (rays, 3) of rays; `places` (rays, samples) in [0, 1] says where they are read.
+    """The colours (rays, 3) of rays, by stratified sampling between `NEAR` and `FAR`.
 
-    Each place is that within one of equal stretches between `NEAR` and `FAR`.
+    `places` (rays, samples) in [0, 1] are the positions of samples within their equal intervals.
     """
     samples = places.shape[1]
     stretches = metaop.arange(samples, device=places.device).to(places.dtype)
     depths = NEAR + (FAR - NEAR) * (stretches + places) / samples
     points = starts.unsqueeze(1) + depths.unsqueeze(2) * directions.unsqueeze(1)
     density, colours = model(points, directions.unsqueeze(1).expand_as(points))
-    return composed(density, colours, depths)
+    return volume_rendering(density, colours, depths)
 
 
 def camera(angle: float, height: float, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Starts and directions (size², 3) of the rays of a camera that looks at the middle."""
+    """Origins and directions (size², 3) of the rays of a camera that looks at the centre."""
     place = 4 * np.array(
         [math.cos(angle) * math.cos(height), math.sin(angle) * math.cos(height), math.sin(height)]
     )
@@ -116,7 +117,7 @@ COLOURS = ((0.9, 0.2, 0.2), (0.2, 0.7, 0.3), (0.2, 0.3, 0.9), (0.8, 0.7, 0.4))
 
 
 def photograph(starts: np.ndarray, directions: np.ndarray) -> np.ndarray:
-    """The true colours (rays, 3): balls that are brighter above, on a disc, before white."""
+    """The true colours (rays, 3): balls, brighter at the top, over a disc, on white."""
     nearest = np.full(len(starts), np.inf)
     found = np.ones((len(starts), 3))
     for (*middle, radius), colour in zip(BALLS, COLOURS):
@@ -138,7 +139,7 @@ def photograph(starts: np.ndarray, directions: np.ndarray) -> np.ndarray:
 def main(arguments: Sequence[str] | None = None) -> float:
     """Learns a scene; returns the peak signal-to-noise ratio of new pictures, in decibels.
 
-    With --out it draws new pictures, and the true ones.
+    `--out` names a picture: rendered new views, and the true ones.
     """
     options = parse_options(
         __doc__, arguments, steps=400, batch_size=256, lr=3e-3, width=64, layers=4, samples=32,
@@ -146,7 +147,7 @@ def main(arguments: Sequence[str] | None = None) -> float:
     )  # fmt: skip
 
     def rays(angles: np.ndarray) -> list[np.ndarray]:
-        """Starts, directions and true colours of the rays of pictures from angles (count,)."""
+        """Origins, directions and true colours of the rays of pictures from angles (count,)."""
         parts = [camera(angle, 0.4 + 0.3 * math.sin(3 * angle), options.size) for angle in angles]
         starts, directions = (np.concatenate(part) for part in zip(*parts))
         rows = starts, directions, photograph(starts, directions)
@@ -162,7 +163,7 @@ def main(arguments: Sequence[str] | None = None) -> float:
             *known, size=options.batch_size, seed=(options.seed, number)
         )
         places = metaop.rand(options.batch_size, options.samples)
-        found = rendered(model, starts, directions, places)
+        found = render(model, starts, directions, places)
         return {"loss": update(optimizer, F.mse_loss(found, colours))}
 
     checkpoint = Checkpoint(options.checkpoint, model=model, optimizer=optimizer)
@@ -171,13 +172,13 @@ def main(arguments: Sequence[str] | None = None) -> float:
     places = metaop.full((options.size**2, options.samples), 0.5)
     with metaop.no_grad():
         parts = zip(starts.split(len(places)), directions.split(len(places)))
-        found = metaop.cat([rendered(model, *part, places) for part in parts])
+        found = metaop.cat([render(model, *part, places) for part in parts])
         ratio = -10 * math.log10(F.mse_loss(found, wanted).item())
-    print(f"peak signal-to-noise ratio {ratio:.2f} dB of pictures from new places")
+    print(f"peak signal-to-noise ratio {ratio:.2f} dB of new views")
     if options.out:
         shape = -1, options.size, options.size, 3
         sheet = metaop.cat((found, wanted)).view(shape).permute(0, 3, 1, 2)
-        metaop.vision.utils.save_image(sheet, options.out, nrow=len(sheet) // 2)
+        write_picture(sheet, options.out, nrow=len(sheet) // 2)
     return ratio
 
 

@@ -1,9 +1,9 @@
-"""How a training of a network is cut up over the ranks of a job, by options alone.
+"""Parallel training by options alone: data, tensor and pipeline parallelism over ranks.
 
     metaop run -np 4 -m models gpt train --data-parallel 2 --tensor-parallel 2
     metaop run -np 2 -m models vit train --auto-parallel
 
-Along the batch and the layers, a program for one device stays as it is: see docs/distribution.md.
+A program for one device needs no change for data and tensor parallelism: see docs/distribution.md.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ OPTIONS: dict[str, Any] = {"tensor_parallel": 1, "pipeline": 1, "auto_parallel":
 
 @dataclass(frozen=True)
 class Parallel:
-    """How many parts of the batch, the layers and the depth there are; `auto` finds a way."""
+    """The degrees of data, tensor and pipeline parallelism; `auto` searches for a sharding."""
 
     data: int = 1
     tensor: int = 1
@@ -35,17 +35,19 @@ class Parallel:
 
     @classmethod
     def of(cls, options: argparse.Namespace) -> Parallel:
-        """What the options of a command line say."""
+        """From the options of a command line."""
         chosen = {**OPTIONS, **vars(options)}
         return cls(options.data_parallel, *(chosen[name] for name in OPTIONS))
 
     def start(self) -> None:
-        """Makes the ranks train together; DistributedError for another number of ranks."""
+        """Joins the ranks; raises DistributedError if the job has another number of ranks."""
         parts = self.data * self.tensor * self.pipeline
         if min(self.data, self.tensor, self.pipeline) < 1:
-            raise ArgumentError(f"{self} has a size below 1", fix="use 1 or more")
+            raise ArgumentError(f"{self} has a degree below 1", fix="use 1 or more")
         if self.auto and parts > 1:
-            raise ArgumentError(f"{self}: auto with sizes", fix="leave the sizes or auto out")
+            raise ArgumentError(
+                f"{self}: auto excludes other degrees", fix="omit --auto-parallel or the others"
+            )
         if parts == 1 and not self.auto:
             return
         ranks = metaop.distributed.get_world_size()
@@ -67,14 +69,14 @@ class Parallel:
         return [metaop.placement("cpu", stage.tolist()) for stage in ranks]
 
     def stages(self, model: nn.Module) -> Chain:
-        """The stages of a network that has `in_order`, on their meshes.
+        """The stages of a network, split by its `in_order()`, on their meshes.
 
-        ArgumentError for a network that has none, and for weights that two stages share.
+        Raises ArgumentError for a network without `in_order`, and for weights that stages share.
         """
         if not hasattr(model, "in_order"):
             raise ArgumentError(
-                f"{type(model).__name__} has no in_order(), by which a pipeline is cut",
-                fix="leave --pipeline out",
+                f"{type(model).__name__} has no in_order(), by which a pipeline is split",
+                fix="omit --pipeline",
             )
         layers = model.in_order()
         bounds = np.linspace(0, len(layers), self.pipeline + 1).astype(int)
@@ -86,23 +88,23 @@ class Parallel:
                 if owners.setdefault(parameter, number) != number:
                     raise ArgumentError(
                         f"stages {owners[parameter]} and {number} share {names[parameter]}",
-                        fix="train with weights of their own: --tied 0",
+                        fix="train with untied weights: --tied 0",
                     )
         for mesh, stage in zip(self.meshes(), stages):
             self.cut(stage, mesh, model)
         return stages
 
     def cut(self, module: nn.Module, mesh: Any, network: nn.Module) -> None:
-        """Puts a module of a network on a mesh, its layers cut up along the second axis.
+        """Places a module of a network on a mesh, and splits its weights along the second axis.
 
-        `columns` and `rows` of the network are endings of the names of weights that are cut along
-        their outputs and inputs. ArgumentError where no weight is to be cut.
+        `columns` and `rows` of the network are suffixes of the names of weights to split by outputs
+        and by inputs. Raises ArgumentError for a network without `columns`.
         """
         columns, rows = (getattr(network, kind, ()) for kind in ("columns", "rows"))
         if self.tensor > 1 and not columns:
             raise ArgumentError(
-                f"{type(network).__name__} does not say which weights are cut",
-                fix="leave --tensor-parallel out",
+                f"{type(network).__name__} does not name the weights to split",
+                fix="omit --tensor-parallel",
             )
         names = {parameter: name for name, parameter in network.named_parameters()}
         lies = {}
@@ -115,7 +117,7 @@ class Parallel:
 
 
 class Chain(nn.Sequential):
-    """Modules of which each takes what the one before gives: a tensor, or a tuple of several."""
+    """A sequence of modules that pass on a tensor, or a tuple of tensors."""
 
     def forward(self, *inputs: Any) -> Any:
         for module in self:
@@ -125,7 +127,7 @@ class Chain(nn.Sequential):
 
 
 class Part(nn.Module):
-    """A step of a network: a function, and the modules and parameters that it uses."""
+    """A function as a module, which owns the modules and parameters that it uses."""
 
     def __init__(self, function: Any, *used: Any) -> None:
         super().__init__()
@@ -138,7 +140,7 @@ class Part(nn.Module):
 
 
 def placed(batch: Sequence[metaop.Tensor], inputs: int, meshes: Sequence[Any]) -> list[Any]:
-    """A batch for a pipeline: inputs on the first mesh, what they are compared with on the last."""
+    """A batch for a pipeline: inputs on the first mesh, targets on the last one."""
     lie = (metaop.sbp.split(0), metaop.sbp.broadcast)
     return [
         metaop.distributed.distribute_tensor(tensor, meshes[0 if k < inputs else -1], lie)

@@ -1,8 +1,8 @@
-"""PPO: learns to act by trying, and changes what it does by a little at a time.
+"""PPO: an actor-critic method with a clipped policy objective.
 
 After J. Schulman and others, "Proximal policy optimization algorithms", 2017, with advantages after
-"High-dimensional continuous control using generalized advantage estimation", 2015. It learns to
-keep a pole upright, or to walk through a grid with pits.
+"High-dimensional continuous control using generalized advantage estimation", 2015. The
+demonstration is the cart pole, or a grid world with pits.
 
     python -m models.ppo --steps 40 --world cart_pole
 """
@@ -23,7 +23,7 @@ from .environments import World, mean_return, world_of
 
 
 class ActorCritic(nn.Module):
-    """What is seen (batch, inputs) to logits of actions (batch, actions) and worths (batch,)."""
+    """Observations (batch, inputs) to logits (batch, actions) and state values (batch,)."""
 
     def __init__(self, inputs: int, actions: int, width: int = 64) -> None:
         super().__init__()
@@ -44,64 +44,66 @@ class ActorCritic(nn.Module):
 
 
 def advantages(
-    rewards: np.ndarray, worths: np.ndarray, following: np.ndarray, over: np.ndarray,
-    discount: float = 0.99, trust: float = 0.95,
+    rewards: np.ndarray, values: np.ndarray, following: np.ndarray, over: np.ndarray,
+    gamma: float = 0.99, lam: float = 0.95,
 ) -> np.ndarray:  # fmt: skip
-    """How much better each step (steps, worlds) went than the critic had thought.
+    """Generalised advantage estimation (GAE) for all steps (steps, worlds).
 
-    `following` is the worth of the state that a step led to, 0 where its episode ended; the sum of
-    what was gained beyond the worths goes on, less by discount × trust, until an episode is over.
+    `following` is the value of the next state, 0 where the episode ended. The temporal-difference
+    errors are summed with the factor gamma * lam per step until the episode is `over`.
     """
-    gained = rewards + discount * following - worths
+    gained = rewards + gamma * following - values
     found, later = np.zeros_like(gained), np.zeros_like(gained[0])
     for number in reversed(range(len(gained))):
-        later = gained[number] + discount * trust * ~over[number] * later
+        later = gained[number] + gamma * lam * ~over[number] * later
         found[number] = later
     return found
 
 
 def loss_of(
-    logits: metaop.Tensor, worths: metaop.Tensor, actions: metaop.Tensor, before: metaop.Tensor,
+    logits: metaop.Tensor, values: metaop.Tensor, actions: metaop.Tensor, before: metaop.Tensor,
     gains: metaop.Tensor, returns: metaop.Tensor, clip: float = 0.2,
 ) -> metaop.Tensor:  # fmt: skip
-    """What makes good actions likelier, worths true, and actions no surer than they have to be.
+    """The clipped policy objective, the value loss and the entropy bonus.
 
-    `before` are the logarithms of the actions' probabilities when they were tried: where the
-    probability has changed by more than `clip` times itself, it is not pulled further.
+    `before` are the log-probabilities of the actions under the policy that took them. Beyond a
+    change of the probability ratio by `clip`, an action has no gradient that increases the change.
     """
-    chances = logits.log_softmax(1)
-    ratio = (chances.gather(1, actions.unsqueeze(1)).squeeze(1) - before).exp()
+    log_probabilities = logits.log_softmax(1)
+    ratio = (log_probabilities.gather(1, actions.unsqueeze(1)).squeeze(1) - before).exp()
     least = metaop.minimum(ratio * gains, ratio.clamp(1 - clip, 1 + clip) * gains)
-    doubt = -(chances.exp() * chances).sum(1).mean()
-    return -least.mean() + 0.5 * F.mse_loss(worths, returns) - 0.01 * doubt
+    entropy = -(log_probabilities.exp() * log_probabilities).sum(1).mean()
+    return -least.mean() + 0.5 * F.mse_loss(values, returns) - 0.01 * entropy
 
 
 class Rollout(NamedTuple):
-    """What was seen and done in some steps of a world: arrays (steps, worlds, …)."""
+    """Observations, actions and their estimates: arrays (steps, worlds, …)."""
 
     seen: np.ndarray
     actions: np.ndarray
-    chances: np.ndarray
+    log_probabilities: np.ndarray
     gains: np.ndarray
     returns: np.ndarray
-    # The sum of all rewards for each episode that came to its end.
+    # The sum of all rewards divided by the number of finished episodes.
     mean_return: float
 
 
 def act(model: ActorCritic, world: World, length: int) -> Rollout:
-    """Acts for so many steps as the model likes; the next rollout goes on from there."""
+    """Acts for `length` steps by the policy; the next rollout continues from there."""
     steps: list[tuple[np.ndarray, ...]] = []
     seen = world.seen()
     for _ in range(length):
         with metaop.no_grad():
-            logits, worths = model(metaop.from_numpy(seen))
-            chances = logits.log_softmax(1).numpy()
-            # Drawn by Gumbel's noise, which makes the largest a draw by the probabilities.
-            actions = (chances + world.random.gumbel(size=chances.shape)).argmax(1)
+            logits, values = model(metaop.from_numpy(seen))
+            log_probabilities = logits.log_softmax(1).numpy()
+            # The Gumbel-max trick samples from the softmax.
+            actions = (
+                log_probabilities + world.random.gumbel(size=log_probabilities.shape)
+            ).argmax(1)
             after, rewards, ended, cut, last = world.step(actions)
             following = model(metaop.from_numpy(last))[1].numpy() * ~ended
-        tried = chances[np.arange(world.count), actions]
-        steps.append((seen, actions, tried, rewards, worths.numpy(), following, ended | cut))
+        tried = log_probabilities[np.arange(world.count), actions]
+        steps.append((seen, actions, tried, rewards, values.numpy(), following, ended | cut))
         seen = after
     looked, actions, tried, rewards, worth, following, over = map(np.stack, zip(*steps))
     gains = advantages(rewards, worth, following, over).astype(np.float32)
@@ -110,10 +112,10 @@ def act(model: ActorCritic, world: World, length: int) -> Rollout:
 
 
 def main(arguments: Sequence[str] | None = None) -> float:
-    """Acts and learns in turn; returns the mean return of episodes with the likeliest actions."""
+    """Acts and learns in turn; returns the mean return of the greedy policy."""
     options = parse_options(
-        __doc__, arguments, steps=40, batch_size=256, lr=2.5e-3, world="cart_pole", worlds=8,
-        length=128, epochs=6, width=64,
+        __doc__, arguments, steps=40, batch_size=256, lr=2.5e-3,
+        world=("cart_pole", "grid_world"), worlds=8, length=128, epochs=6, width=64,
     )  # fmt: skip
     world = world_of(options.world, options.worlds, options.seed)
     model = ActorCritic(world.inputs, world.actions, options.width)
@@ -131,8 +133,8 @@ def main(arguments: Sequence[str] | None = None) -> float:
                     metaop.from_numpy(row[chosen]) for row in rows
                 )
                 gains = (gains - gains.mean()) / (gains.std() + 1e-8)
-                logits, worths = model(seen)
-                loss = loss_of(logits, worths, actions, before, gains, returns)
+                logits, values = model(seen)
+                loss = loss_of(logits, values, actions, before, gains, returns)
                 optimizer.zero_grad()
                 loss.backward()
                 nn.utils.clip_grad_norm_(model.parameters(), 0.5)

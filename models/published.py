@@ -1,7 +1,7 @@
-"""What reads published networks: a folder with `config.json` and safetensors files.
+"""Reading published networks: folders with `config.json` and safetensors files.
 
-The folders are those that Hugging Face's transformers write. Each network says in its own file
-which settings it knows, and how its parameters are called; what does not fit is refused.
+Hugging Face's transformers write such folders. The file of each network lists the settings that it
+supports and maps the names of parameters; anything else raises an error.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 
 
 def read_config(folder: str | Path, **known: Any) -> dict[str, Any]:
-    """The settings of the network in a folder.
+    """The settings of a published network.
 
-    `known` gives the only value, or a tuple of the values, that a network can have of a setting;
-    a setting that is not written has the first. Raises CheckpointError for any other value.
+    `known` has the only supported value of a setting, or a tuple of them, of which the first is the
+    default. Raises CheckpointError for any other value.
     """
     path = Path(folder, "config.json")
     if not path.exists():
@@ -39,9 +39,9 @@ def read_config(folder: str | Path, **known: Any) -> dict[str, Any]:
 
 
 def read_weights(folder: str | Path) -> dict[str, metaop.Tensor]:
-    """The tensors of a folder by name, from one file or from all that its index names.
+    """The tensors of a folder by name, from one file or from the shards of its index.
 
-    Raises CheckpointError where files are missing.
+    Raises CheckpointError if a file is missing.
     """
     files = [WEIGHTS]
     if Path(folder, INDEX).exists():
@@ -61,11 +61,11 @@ def adopt(
     rename: Callable[[str], str | None] = lambda name: name,
     tied: Mapping[str, str] | None = None,
 ) -> None:
-    """Gives a model published weights, every one of them, in the model's dtypes.
+    """Loads published weights, all of them, into a model, in the model's dtypes.
 
-    `rename` turns published names into those of the model, and to None what the model has no use
-    for. `tied` names parameters that are another one, so that files need not have them. Raises
-    RuntimeError, as `load_state_dict` does, when names or shapes differ.
+    `rename` maps published names to the model's, or to None for weights to ignore. `tied` maps
+    parameters to those they share, so files may omit them. Raises RuntimeError, as
+    `load_state_dict` does, if names or shapes differ.
     """
     found: dict[str, metaop.Tensor] = {}
     for name, tensor in weights.items():

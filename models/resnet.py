@@ -1,8 +1,8 @@
-"""ResNet: deep convolutional networks whose blocks learn what to add to their input.
+"""ResNet: deep convolutional networks with residual connections.
 
-After K. He, X. Zhang, S. Ren, J. Sun, "Deep residual learning for image recognition", 2015. The
-stride of a bottleneck stands at its 3x3 convolution. Names of parameters are torchvision's, so
-its weights load.
+After K. He, X. Zhang, S. Ren, J. Sun, "Deep residual learning for image recognition", 2015. As in
+torchvision, the stride of a bottleneck is in its 3x3 convolution; parameters have torchvision's
+names, so its weights load.
 
     python -m models.resnet --depth 18 --steps 100
 """
@@ -24,13 +24,13 @@ Normalisation = Callable[[int], nn.Module]
 def convolution(
     inputs: int, outputs: int, size: int, stride: int = 1, groups: int = 1, dilation: int = 1
 ) -> nn.Conv2d:
-    """A convolution that keeps the size of the image, divided by the stride."""
+    """A convolution with "same" padding: the image keeps its size, divided by the stride."""
     padding = size // 2 * dilation
     return nn.Conv2d(inputs, outputs, size, stride, padding, dilation, groups, bias=False)
 
 
 class Block(nn.Module):
-    """relu(residual(x) + x), where x is projected when the residual changes its shape."""
+    """relu(residual(x) + x), with a projection of x if the residual changes the shape."""
 
     expansion = 1
     relu: nn.Module
@@ -45,7 +45,7 @@ class Block(nn.Module):
 
 
 class BasicBlock(Block):
-    """Two 3x3 convolutions."""
+    """Two 3x3 convolutions: (batch, inputs, …) to (batch, width, …)."""
 
     def __init__(
         self,
@@ -69,10 +69,10 @@ class BasicBlock(Block):
 
 
 class Bottleneck(Block):
-    """A 3x3 convolution between two 1x1 convolutions, which narrow and widen.
+    """1x1, 3x3 and 1x1 convolutions: (batch, inputs, …) to (batch, 4 width, …).
 
-    `groups` splits the middle one (ResNeXt), `base_width` / 64 widens it (wide ResNet), and
-    `dilation` spreads its taps.
+    `groups` and `dilation` are those of the 3x3 convolution (ResNeXt; segmentation), and
+    `base_width` / 64 widens it (wide ResNet).
     """
 
     expansion = 4
@@ -109,11 +109,10 @@ class Bottleneck(Block):
 class ResNet(nn.Module):
     """Images (batch, 3, height, width) to logits (batch, classes).
 
-    `stem` is "imagenet" (7x7 convolution and pooling, which quarter the image) or "cifar" (one
-    3x3 convolution that keeps it). `groups` and `width_per_group` are those of bottlenecks. A stage
-    from the second to the fourth whose `replace_stride_with_dilation` holds keeps the size of the
-    image and spreads the taps of its bottlenecks instead. `norm_layer(channels)` makes what follows
-    each convolution.
+    `stem` is "imagenet" (7x7 convolution and pooling, stride 4) or "cifar" (one 3x3 convolution,
+    stride 1). `groups` and `width_per_group` are those of bottlenecks. `layers` has the number of
+    blocks of each of the four stages; `replace_stride_with_dilation` is for the last three.
+    `norm_layer(channels)` makes the norm after each convolution.
     """
 
     def __init__(
@@ -138,7 +137,7 @@ class ResNet(nn.Module):
         if len(dilated) != 3 or (any(dilated) and block.expansion == 1):
             raise ArgumentError(
                 f"ResNet: replace_stride_with_dilation {dilated} of blocks {block.__name__}",
-                fix="say it for the last three stages, of Bottleneck",
+                fix="pass three values, and blocks of type Bottleneck",
             )
         self.dilation = 1
         small = stem == "cifar"
@@ -161,7 +160,7 @@ class ResNet(nn.Module):
         self, block: type[Block], width: int, count: int, stride: int, dilated: bool = False
     ) -> nn.Sequential:
         outputs = width * block.expansion
-        # The first block still reads the pixels of the stage before.
+        # The first block still has the dilation of the previous stage.
         before = self._block_options()
         if dilated:
             self.dilation *= stride
@@ -202,7 +201,9 @@ def resnet50(num_classes: int = 1000, stem: str = "imagenet", **options: Any) ->
 
 def main(arguments: Sequence[str] | None = None) -> list[float]:
     """Learns digits of 32 × 32 pixels; returns the losses."""
-    options = parse_options(__doc__, arguments, steps=60, batch_size=32, lr=1e-3, depth=18)
+    options = parse_options(
+        __doc__, arguments, steps=60, batch_size=32, lr=1e-3, depth=(18, 34, 50)
+    )
     depths = {18: resnet18, 34: resnet34, 50: resnet50}
     return learn_digits(depths[options.depth](10, "cifar"), options, 32)
 

@@ -1,6 +1,6 @@
-"""Drawn scenes to find things in: coloured shapes with their classes, boxes and masks.
+"""Synthetic scenes of coloured shapes, with their classes, boxes and masks.
 
-A scene follows from its seed alone, so a training that goes on sees what it would have seen.
+A scene depends only on its seed, so a resumed training sees the same scenes.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from typing import NamedTuple
 import numpy as np
 
 CLASSES = ("background", "disc", "square", "triangle")
-# How much of a thing another one may hide.
+# The largest share of an object that another one may occlude.
 HIDDEN = 0.25
 
 
 class Scene(NamedTuple):
-    """An image (3, size, size), float32 in [0, 1], and the things in it.
+    """An image (3, size, size), float32 in [0, 1], and its objects.
 
-    `boxes` (things, 4), float32, are corners (x1, y1, x2, y2) in pixels around what can be seen;
-    `labels` (things,), int64, number `CLASSES`; `masks` (things, size, size) hold where a thing
-    can be seen.
+    `boxes` (objects, 4), float32, are corners (x1, y1, x2, y2) in pixels around the visible part;
+    `labels` (objects,), int64, index `CLASSES`; `masks` (objects, size, size), bool, mark the
+    visible pixels.
     """
 
     image: np.ndarray
@@ -41,12 +41,12 @@ def shape_mask(label: int, centre: np.ndarray, radius: float, size: int) -> np.n
         return right**2 + down**2 <= radius**2
     if label == 2:
         return np.maximum(np.abs(right), np.abs(down)) <= 0.85 * radius
-    # Its point is up; the sides come together there.
+    # The tip is at the top.
     return (np.abs(down) <= radius) & (np.abs(right) <= (down + radius) / 2)
 
 
 def draw_scene(size: int, seed: Sequence[int], most: int = 3) -> Scene:
-    """A scene of one to `most` things before a noisy background."""
+    """A scene of one to `most` objects on a noisy background."""
     random = np.random.default_rng(seed)
     labels: list[int] = []
     masks: list[np.ndarray] = []
@@ -56,7 +56,7 @@ def draw_scene(size: int, seed: Sequence[int], most: int = 3) -> Scene:
         label = int(random.integers(1, len(CLASSES)))
         radius = random.uniform(0.11, 0.22) * size
         mask = shape_mask(label, random.uniform(radius, size - radius, 2), radius, size)
-        # What lies below must stay to be seen.
+        # Objects below must stay mostly visible.
         if any((mask & other).sum() > HIDDEN * other.sum() for other in masks):
             continue
         masks = [other & ~mask for other in masks]
@@ -73,11 +73,11 @@ def draw_scene(size: int, seed: Sequence[int], most: int = 3) -> Scene:
 
 
 def box_around(mask: np.ndarray) -> np.ndarray:
-    """The corners (x1, y1, x2, y2) around the pixels of a mask, float32; pixels are areas."""
+    """The corners (x1, y1, x2, y2) around the pixels of a mask, float32; with pixels as areas."""
     rows, columns = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
     return np.array([columns[0], rows[0], columns[-1] + 1, rows[-1] + 1], np.float32)
 
 
 def draw_scenes(count: int, size: int, seed: Sequence[int], most: int = 3) -> list[Scene]:
-    """So many scenes of size × size pixels."""
+    """`count` scenes of size × size pixels."""
     return [draw_scene(size, (*seed, number), most) for number in range(count)]

@@ -1,6 +1,6 @@
-"""What networks that tell the class of every pixel share: their form, a metric, the training.
+"""What semantic segmentation networks share: their structure, the metric, the training.
 
-Each network's file shows its heads; here stands the rest.
+The file of each network has its head; the rest is here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from metaop import nn
 from metaop.nn import functional as F
 from metaop.vision.models import IntermediateLayerGetter
 
-from .demonstration import Checkpoint, parse_options, train, update, write_metrics
+from .demonstration import Checkpoint, parse_options, train, update, write_metrics, write_picture
 from .resnet import resnet50
 from .scenes import CLASSES, Scene, draw_scenes
 
@@ -27,9 +27,9 @@ COLOURS = np.array([[0, 0, 0], [0.9, 0.2, 0.2], [0.2, 0.8, 0.2], [0.3, 0.4, 1.0]
 class SegmentationModel(nn.Module):
     """Images (batch, 3, height, width) to {"out": logits (batch, classes, height, width)}.
 
-    `backbone` gives feature maps {"out": …, "aux": …}, `classifier` logits of the first; they are
-    enlarged to the image. An auxiliary classifier of the second, which helps in training, adds
-    {"aux": …}.
+    `backbone` returns feature maps {"out": …, "aux": …}, and `classifier` maps the first to logits,
+    which are upsampled to the image. An auxiliary classifier of the second, which helps training,
+    adds {"aux": …}.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class SegmentationModel(nn.Module):
         self.aux_classifier = aux_classifier
 
     def logits(self, features: dict[str, metaop.Tensor]) -> metaop.Tensor:
-        """Logits of the classes at the places of a feature map."""
+        """Logits (batch, classes, …) at the resolution of a feature map."""
         return self.classifier(features["out"])
 
     def forward(self, images: metaop.Tensor) -> dict[str, metaop.Tensor]:
@@ -57,7 +57,7 @@ class SegmentationModel(nn.Module):
 
 
 def dilated_resnet50(layers: dict[str, str]) -> nn.Module:
-    """Feature maps of a ResNet-50 whose last two stages keep an eighth of the image.
+    """Feature maps of a ResNet-50 with output stride 8: its last two stages are dilated.
 
     `layers` gives the stages their names, as in {"layer3": "aux", "layer4": "out"}.
     """
@@ -66,7 +66,7 @@ def dilated_resnet50(layers: dict[str, str]) -> nn.Module:
 
 
 def small_backbone(width: int) -> nn.Module:
-    """For small images: "low", half the image, `width` channels; "out", a quarter, 4 × `width`."""
+    """For small images: "low" has `width` channels and stride 2, "out" 4 × `width` and stride 4."""
 
     def stage(inputs: int, outputs: int, stride: int, dilation: int) -> nn.Sequential:
         return nn.Sequential(
@@ -87,7 +87,7 @@ def small_backbone(width: int) -> nn.Module:
 def segmentation_loss(
     found: dict[str, metaop.Tensor], classes: metaop.Tensor, auxiliary: float = 0.5
 ) -> metaop.Tensor:
-    """The cross-entropy of every pixel, and of the auxiliary classifier by its weight."""
+    """The mean cross-entropy of pixels, plus `auxiliary` times that of the auxiliary classifier."""
     loss = F.cross_entropy(found["out"], classes)
     if "aux" in found:
         loss = loss + auxiliary * F.cross_entropy(found["aux"], classes)
@@ -95,13 +95,13 @@ def segmentation_loss(
 
 
 class PixelCount:
-    """Counts (true class, found class) of pixels, and what follows from them."""
+    """The confusion matrix (true class, predicted class) of pixels, and metrics of it."""
 
     def __init__(self, classes: int) -> None:
         self.counts = np.zeros((classes, classes), np.int64)
 
     def add(self, true: np.ndarray, found: np.ndarray) -> None:
-        """Counts the pixels of class numbers of equal shapes; negative true ones are left out."""
+        """Counts pixels of two label maps of equal shape; negative true labels are ignored."""
         number = len(self.counts)
         known = true >= 0
         pairs = number * true[known] + found[known]
@@ -123,7 +123,7 @@ class PixelCount:
 
 
 class Learned(NamedTuple):
-    """The loss of every step, and the mean IoU on scenes that were not learned from."""
+    """The loss of every step, and the mean IoU on test scenes."""
 
     losses: list[float]
     mean_iou: float
@@ -137,13 +137,11 @@ def batch_of(scenes: Sequence[Scene]) -> tuple[metaop.Tensor, metaop.Tensor]:
 
 
 def draw_found(path: Path, scenes: Sequence[Scene], found: np.ndarray) -> None:
-    """Three rows: the scenes, their classes and the classes that were found."""
+    """A picture of three rows: the scenes, their classes and the predictions."""
     rows = [np.stack([scene.image for scene in scenes])]
     for classes in (np.stack([scene.classes() for scene in scenes]), found):
         rows.append(COLOURS[classes].transpose(0, 3, 1, 2))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pictures = metaop.from_numpy(np.concatenate(rows))
-    metaop.vision.utils.save_image(pictures, path, nrow=len(scenes))
+    write_picture(metaop.from_numpy(np.concatenate(rows)), path, nrow=len(scenes))
 
 
 def learn_classes(
@@ -152,11 +150,11 @@ def learn_classes(
     arguments: Sequence[str] | None,
     **further: int,
 ) -> Learned:
-    """Learns the classes of pixels of drawn scenes, and tells how well it does on others.
+    """Trains on synthetic scenes, and evaluates on others.
 
     `build(options)` makes the network, whose own options are `further`. `--out` names a folder for
-    the metrics and a picture; `--checkpoint` a file that is written after every `--every` steps,
-    and gone on from if it exists.
+    the metrics and a picture; `--checkpoint` names a file that is written after every `--every`
+    steps, and resumed from if it exists.
     """
     options = parse_options(
         description, arguments, steps=400, batch_size=8, lr=5e-3, size=48, width=16, test=32,

@@ -1,8 +1,8 @@
-"""The training loop of the networks: steps, a log, checkpoints, and ranks that share the work.
+"""A trainer: steps, a log, checkpoints, and parallel training.
 
-A network's file says what a batch is and what its loss is; `Trainer` does the rest, on one
-device or as the options `--data-parallel`, `--tensor-parallel`, `--pipeline` and `--auto-parallel`
-cut it up. The losses are those of one device.
+The file of a network defines its batches and its loss; `Trainer` does the rest, on one device or
+parallelised by the options `--data-parallel`, `--tensor-parallel`, `--pipeline` and
+`--auto-parallel`. The losses equal those on one device.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ Values = dict[str, metaop.Tensor]
 
 @dataclass
 class Training:
-    """How to train: `steps` in all, gradients cut to a norm of `clip` (0: as they are).
+    """How to train: the number of `steps`, and the norm `clip` of gradients (0: no clipping).
 
-    `checkpoint` is a file or a folder, written after every `every` steps and gone on from; `log` a
-    file that gets a line of JSON for each step. A pipeline cuts batches into `micro_batches`.
+    `checkpoint` is a file or a folder, written after every `every` steps and resumed from; the file
+    `log` gets a line of JSON for each step. A pipeline splits batches into `micro_batches`.
     """
 
     steps: int
@@ -40,7 +40,7 @@ class Training:
 
     @classmethod
     def of(cls, options: argparse.Namespace, **further: Any) -> Training:
-        """What the options of a demonstration say, and what `further` adds."""
+        """From the options of a demonstration, and `further` fields."""
         known = {"checkpoint": options.checkpoint, "log": getattr(options, "log", "")}
         return cls(options.steps, **known, parallel=Parallel.of(options), **further)
 
@@ -49,12 +49,11 @@ class Training:
 class Trainer:
     """Trains a network on batches.
 
-    `batch(number)` gives the tensors of a step, and `values(network, *batch)` what is known of it
-    by names, of which "loss" is made small; `network` is the model or the stages of its pipeline.
-    There the first `inputs` tensors of a batch go into the network, the others are compared with
-    what comes out. Each step
-    follows from its number, the network, the optimizer and metaop's random state, so a training
-    that goes on from a checkpoint, on any ranks, is the one without interruption.
+    `batch(number)` returns the tensors of a step. `values(network, *batch)` returns scalars by
+    name, of which "loss" is minimised; `network` is the model, or the stages of its pipeline. In a
+    pipeline the first `inputs` tensors of a batch are inputs of the network, the others are
+    targets. A step depends only on its number, the network, the optimizer and metaop's random
+    state, so a training that resumes from a checkpoint, on any ranks, equals an uninterrupted one.
 
     Example:
         Trainer(model, optimizer, batch, values, Training(steps=100)).fit("MLP")
@@ -68,7 +67,7 @@ class Trainer:
     inputs: int = 1
 
     def fit(self, title: str) -> dict[str, list[float]]:
-        """Does the steps that are left; returns the values of all steps by their names."""
+        """Takes the remaining steps; returns the values of all steps by name."""
         training = self.training
         step = self._step_in_parts() if self._is_cut else self._step
         checkpoint = Checkpoint(
@@ -81,7 +80,7 @@ class Trainer:
 
     @metaop.no_grad()
     def evaluate(self, batches: Iterable[Sequence[metaop.Tensor]]) -> dict[str, float]:
-        """The means of what `values` says of batches, each weighted by its length."""
+        """The means of `values` over batches, weighted by their lengths, in evaluation mode."""
         self.model.eval()
         sums: dict[str, float] = {}
         count = 0
@@ -108,7 +107,7 @@ class Trainer:
         return {name: value.detach() for name, value in values.items()}
 
     def _step_in_parts(self) -> Callable[[int], Values]:
-        """The step of a network whose parts lie on different ranks."""
+        """The step of a network that is distributed over ranks."""
         parallel = self.training.parallel
         if parallel.pipeline == 1 and not parallel.auto:
             home = metaop.distributed.data_parallel.home_of(next(self.model.parameters()).device)
@@ -116,7 +115,7 @@ class Trainer:
             return self._step
         if self.training.clip:
             raise ArgumentError(
-                "gradients are not cut to a norm in a pipeline, or as auto parallel lays them out",
+                "gradients cannot be clipped in a pipeline or with auto parallel",
                 fix="use --data-parallel or --tensor-parallel",
             )
         if parallel.auto:
@@ -133,7 +132,7 @@ class Trainer:
 
 
 def _graph(trainer: Trainer, network: nn.Module) -> Any:
-    """A step of a trainer that is planned as a whole."""
+    """A training step as an `nn.Graph`, which is planned as a whole."""
 
     class Step(nn.Graph):
         def __init__(self) -> None:

@@ -15,7 +15,7 @@ from metaop import nn
 
 from .demonstration import learn_digits, parse_options
 
-# Output channels of the convolutions; 0 stands for a pooling that halves the image.
+# Output channels of the convolutions; 0 is a max-pooling layer, which halves the image.
 PLANS = {
     11: (64, 0, 128, 0, 256, 256, 0, 512, 512, 0, 512, 512, 0),
     13: (64, 64, 0, 128, 128, 0, 256, 256, 0, 512, 512, 0, 512, 512, 0),
@@ -28,7 +28,7 @@ PLANS = {
 
 
 def convolutions(plan: Sequence[int], batch_norm: bool) -> nn.Sequential:
-    """The layers of a plan."""
+    """The convolutions of a plan: images (batch, 3, …) to features (batch, plan[-2], …)."""
     layers: list[nn.Module] = []
     inputs = 3
     for outputs in plan:
@@ -46,8 +46,8 @@ def convolutions(plan: Sequence[int], batch_norm: bool) -> nn.Sequential:
 class VGG(nn.Module):
     """Images (batch, 3, height, width) to logits (batch, classes).
 
-    `pooled` is the size of the image before the classifier and `width` that of its layers: 7 and
-    4096 for images of 224 pixels, 1 and 512 for small ones.
+    `pooled` is the size of the feature map before the classifier, and `width` that of the fully
+    connected layers: 7 and 4096 for images of 224 pixels, 1 and 512 for small ones.
     """
 
     def __init__(
@@ -89,7 +89,9 @@ def vgg16(num_classes: int = 1000) -> VGG:
 
 def main(arguments: Sequence[str] | None = None) -> list[float]:
     """Learns digits of 32 × 32 pixels; returns the losses."""
-    options = parse_options(__doc__, arguments, steps=60, batch_size=32, lr=3e-4, depth=11)
+    options = parse_options(
+        __doc__, arguments, steps=60, batch_size=32, lr=3e-4, depth=tuple(PLANS)
+    )
     model = VGG(options.depth, 10, batch_norm=True, dropout=0.1, pooled=1, width=512)
     return learn_digits(model, options, 32)
 

@@ -143,5 +143,16 @@ def test_the_list_has_every_network(capsys: pytest.CaptureFixture[str]) -> None:
     for name in networks():
         assert callable(importlib.import_module(f"models.{name}").main)
     assert main(["mlp", "train", "--steps", "25"]) > 0.5
-    with pytest.raises(SystemExit, match="python -m models list"):
+    with pytest.raises(SystemExit, match="did you mean resnet.*python -m models list"):
         main(["resnet7", "train"])
+    with pytest.raises(SystemExit, match="no network 'reznet'; did you mean"):
+        main(["coverage", "reznet"])
+    with pytest.raises(SystemExit, match="use: python -m models mlp train"):
+        main(["mlp", "test"])
+
+
+@pytest.mark.parametrize("name", ["resnet", "vgg"])
+def test_other_depths_are_refused(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([name, "train", "--depth", "17"])
+    assert "17" in capsys.readouterr().err

@@ -329,7 +329,7 @@ def test_the_generator_of_cyclegan() -> None:
 
 
 def test_training_is_finite_and_draws(tmp_path: Path) -> None:
-    picture = tmp_path / "drawn.png"
+    picture = tmp_path / "runs" / "drawn.png"
     common = ["--batch-size", "8", "--width", "8", "--out", str(picture)]
     losses = dcgan.main(["--steps", "6", *common])
     assert np.isfinite(losses).all() and losses[-1] < losses[0]
@@ -340,7 +340,7 @@ def test_training_is_finite_and_draws(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["gan", "cgan", "softmax_gan", "aae", "wgan", "pix2pix"])
 def test_small_demonstrations_run(name: str, tmp_path: Path) -> None:
     module = importlib.import_module(f"models.{name}")
-    picture = tmp_path / "drawn.png"
+    picture = tmp_path / "runs" / "drawn.png"
     losses = module.main(["--steps", "5", "--width", "8", "--out", str(picture)])
     assert np.isfinite(losses).all() and picture.stat().st_size > 500
 

@@ -30,13 +30,13 @@ def test_light_is_lost_on_the_way() -> None:
     depths = np.sort(random.uniform(2, 6, (1, 5)))
     colours = random.uniform(size=(1, 5, 3))
     density = np.array([[0, 0, 1e9, 3, 0]])
-    found = nerf.composed(*map(metaop.tensor, (density, colours, depths))).numpy()
+    found = nerf.volume_rendering(*map(metaop.tensor, (density, colours, depths))).numpy()
     np.testing.assert_allclose(found[0], colours[0, 2], atol=1e-9)
-    empty = nerf.composed(*map(metaop.tensor, (0 * density, colours, depths))).numpy()
+    empty = nerf.volume_rendering(*map(metaop.tensor, (0 * density, colours, depths))).numpy()
     np.testing.assert_allclose(empty, 1)
     fog = np.full((1, 5), 0.3)
     fog[0, -1] = 0
-    black = nerf.composed(*map(metaop.tensor, (fog, 0 * colours, depths))).numpy()
+    black = nerf.volume_rendering(*map(metaop.tensor, (fog, 0 * colours, depths))).numpy()
     np.testing.assert_allclose(black, np.exp(-0.3 * (depths[0, -1] - depths[0, 0])))
 
 
@@ -61,7 +61,7 @@ def test_values_gradients_and_steps_are_those_of_torch() -> None:
 
     def loss(library: Any, model: Any, *rays: Any) -> tuple[Any, Any]:
         module = nerf if library is metaop else torch_twin("nerf")
-        found = module.rendered(model, *rays[:3])
+        found = module.render(model, *rays[:3])
         return found, ((found - rays[3]) ** 2).mean()
 
     arrays = starts, directions, places, wanted
@@ -70,7 +70,7 @@ def test_values_gradients_and_steps_are_those_of_torch() -> None:
 
 def test_new_pictures_are_near_to_the_true_ones(tmp_path: Path) -> None:
     """White alone has about 10 dB."""
-    picture = tmp_path / "scene.png"
+    picture = tmp_path / "runs" / "scene.png"
     words = ["--size", "16", "--samples", "16", "--width", "32", "--out", str(picture)]
     assert nerf.main(["--steps", "200", *words]) > 17
     assert picture.stat().st_size > 2000

@@ -119,13 +119,13 @@ def test_dqn_has_the_values_gradients_and_steps_of_torch() -> None:
 
 
 def test_memory_forgets_the_oldest() -> None:
-    memory = dqn.Memory(5, 1)
+    memory = dqn.ReplayMemory(5, 1)
     for number in range(4):
         values = np.array([2 * number, 2 * number + 1])
         steps = dict(actions=values, rewards=values, ended=values)
         memory.add(seen=values[:, None], after=values[:, None], **steps)
     assert sorted(memory.rows["actions"]) == [3, 4, 5, 6, 7]
-    other = dqn.Memory(5, 1)
+    other = dqn.ReplayMemory(5, 1)
     other.load_state_dict(memory.state_dict())
     drawn = [part.draw(20, np.random.default_rng(0)) for part in (memory, other)]
     for one, two in zip(*drawn):

@@ -128,7 +128,7 @@ def test_evaluation_weights_batches_by_their_length() -> None:
     [
         (Parallel(2, 2, 2), "needs 8 ranks, and the job has 1"),
         (Parallel(pipeline=0), "below 1"),
-        (Parallel(data=2, auto=True), "auto with sizes"),
+        (Parallel(data=2, auto=True), "auto excludes other degrees"),
     ],
 )
 def test_ranks_that_are_not_there_are_refused(parallel: Parallel, message: str) -> None:
@@ -149,7 +149,7 @@ def test_networks_that_cannot_be_a_pipeline_are_refused(model: Any, message: str
 
 
 def test_weights_that_nobody_says_how_to_cut_are_refused() -> None:
-    with pytest.raises(ArgumentError, match="does not say which weights are cut"):
+    with pytest.raises(ArgumentError, match="does not name the weights to split"):
         Parallel(tensor=2).cut(MLP(3, 2), None, MLP(3, 2))
 
 
