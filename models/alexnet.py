@@ -1,7 +1,7 @@
-"""AlexNet: the convolutional network that began the use of GPUs for images.
+"""AlexNet: the convolutional network that brought deep learning to image classification.
 
-After A. Krizhevsky, "One weird trick for parallelizing convolutional neural networks", 2014. Names
-of parameters are torchvision's.
+After A. Krizhevsky, "One weird trick for parallelizing convolutional neural networks", 2014.
+Parameters have torchvision's names.
 
     python -m models.alexnet --steps 60
 """
@@ -17,7 +17,10 @@ from .demonstration import learn_digits, parse_options
 
 
 class AlexNet(nn.Module):
-    """Images (batch, 3, height, width) of at least 63 pixels to logits (batch, classes)."""
+    """Images (batch, 3, height, width) of at least 63 pixels to logits (batch, classes).
+
+    `width` is that of the fully connected layers.
+    """
 
     def __init__(self, num_classes: int = 1000, dropout: float = 0.5, width: int = 4096) -> None:
         super().__init__()

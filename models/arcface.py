@@ -1,9 +1,9 @@
-"""ArcFace: learns to tell faces apart by angles, with a margin, also those it has never seen.
+"""ArcFace: face embeddings trained by a softmax with an additive angular margin.
 
 After J. Deng, J. Guo, N. Xue, S. Zafeiriou, "ArcFace: additive angular margin loss for deep face
-recognition", 2018. The faces are drawn: each person has features of their own, and each picture
-another place, size and light. With many people the softmax is the dear part, so each rank may hold
-a share of them; the losses stay those of one device.
+recognition", 2018. The faces are synthetic: each person has their own features, and each picture
+another position, size and light. With many classes the softmax dominates the cost, so it can be
+split over ranks; the losses equal those of one device.
 
     python -m models.arcface --steps 200
     mpirun -np 2 python -m models.arcface --split 1
@@ -25,11 +25,11 @@ from .demonstration import Checkpoint, parse_options, train, update
 
 
 class ArcFace(nn.Module):
-    """Vectors (batch, width) and labels (batch,) to logits (batch, classes).
+    """Embeddings (batch, width) and labels (batch,) to logits (batch, classes).
 
-    A logit is `scale` times the cosine between the vector and that of the class. The angle to the
-    right class is made larger by `margin`, so that vectors of a class have to be closer together;
-    beyond π - `margin`, where the cosine would grow again, the logit falls linearly.
+    A logit is `scale` times the cosine between the embedding and the weight of the class. `margin`
+    is added to the angle of the target class, which makes classes more compact. Beyond π -
+    `margin`, where the cosine would grow again, the target's logit is the cosine minus a constant.
     """
 
     def __init__(self, width: int, classes: int, scale: float = 64.0, margin: float = 0.5) -> None:
@@ -49,7 +49,7 @@ class ArcFace(nn.Module):
 
 
 class FaceNetwork(nn.Module):
-    """Faces (batch, 1, 24, 24) to vectors (batch, outputs)."""
+    """Faces (batch, 1, 24, 24) to embeddings (batch, outputs)."""
 
     def __init__(self, width: int = 16, outputs: int = 32) -> None:
         super().__init__()
@@ -71,8 +71,8 @@ class FaceNetwork(nn.Module):
 def draw_faces(people: np.ndarray, random: np.random.Generator) -> np.ndarray:
     """A picture (count, 1, 24, 24), float32, of each of people (count, 9).
 
-    Numbers of people are in [0, 1]: the width and height of the face, the height, distance and size
-    of the eyes, the length of the nose, the height, width and bend of the mouth.
+    The features of a person are in [0, 1]: the width and height of the face, the height, distance
+    and size of the eyes, the length of the nose, the height, width and bend of the mouth.
     """
     wide, tall, eyes, apart, size, nose, mouth, broad, bend = people.T[:, :, None, None]
     count = len(people)
@@ -82,7 +82,7 @@ def draw_faces(people: np.ndarray, random: np.random.Generator) -> np.ndarray:
     y, x = rows * scale + move[0], columns * scale + move[1]
 
     def within(distance: np.ndarray) -> np.ndarray:
-        """1 where this is far below 0, and 0 where it is far above."""
+        """A soft step: 1 for negative distances, 0 for positive ones."""
         return 1 / (1 + np.exp(np.clip(20 * distance, -30, 30)))
 
     faces = 0.7 * within(np.hypot(x / (0.5 + 0.35 * wide), y / (0.7 + 0.25 * tall)) - 1)
@@ -105,7 +105,7 @@ def verification(
 ) -> float:
     """The area under the ROC curve of telling whether two pictures show the same person.
 
-    Two pictures of each of people (count, 9) are compared with those of all others, by cosines.
+    Two pictures of each of people (count, 9) are compared by cosines with those of all others.
     """
     with metaop.no_grad():
         pictures = [metaop.from_numpy(draw_faces(people, random)) for _ in range(2)]
@@ -117,7 +117,7 @@ def verification(
 def main(arguments: Sequence[str] | None = None) -> float:
     """Learns some people; returns how well pictures of others are verified.
 
-    With `--split 1`, all ranks hold shares of the classes.
+    With `--split 1` the classes are split over all ranks.
     """
     options = parse_options(
         __doc__, arguments, steps=200, batch_size=64, lr=3e-3, people=64, width=8, scale=16.0,

@@ -1,7 +1,7 @@
-"""How good detections are: mean average precision as in COCO.
+"""Mean average precision of detections as in COCO.
 
-T. Lin and others, "Microsoft COCO: common objects in context", 2014. Nothing is left out: there
-are no crowds and no limits of size.
+T. Lin and others, "Microsoft COCO: common objects in context", 2014. There are no crowds and no
+size ranges.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ RECALLS = np.linspace(0, 1, 101)
 
 
 class Things(NamedTuple):
-    """What is in an image, or was found there: classes (count,), and boxes or masks.
+    """The objects or the detections of an image: classes (count,), and boxes or masks.
 
-    `scores` (count,) are those of what was found. `regions` are boxes (count, 4) or masks
+    `scores` (count,) are those of detections. `regions` are boxes (count, 4) or masks
     (count, height, width).
     """
 
@@ -30,7 +30,7 @@ class Things(NamedTuple):
 
 
 def region_overlaps(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Intersection over union of all pairs of boxes, or of all pairs of masks."""
+    """The intersection over union of all pairs of boxes, or of all pairs of masks."""
     if first.ndim == 2:
         return overlaps(first.astype(np.float64), second.astype(np.float64))
     one, other = first.astype(np.float64), second.astype(np.float64)
@@ -40,10 +40,10 @@ def region_overlaps(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def hits(quality: np.ndarray, threshold: float) -> np.ndarray:
-    """Which detections, the best first, find a thing that none before them found.
+    """Which detections, in order of descending score, are true positives.
 
-    `quality` (detections, things) has their overlaps. Each takes the free thing that it overlaps
-    most, if by the threshold at least.
+    `quality` (detections, objects) has IoUs. Each detection takes the unmatched object with the
+    largest IoU, if that reaches the threshold.
     """
     free = np.ones(quality.shape[1], bool)
     found = np.zeros(len(quality), bool)
@@ -51,16 +51,17 @@ def hits(quality: np.ndarray, threshold: float) -> np.ndarray:
         open_row = np.where(free, row, -1.0)
         if not len(row) or open_row.max() < threshold:
             continue
-        # Of equal ones the last, as in COCO's program.
+        # Ties take the last object, as in COCO's program.
         free[len(row) - 1 - open_row[::-1].argmax()] = False
         found[number] = True
     return found
 
 
 def precision_at_recalls(found: np.ndarray, things: int) -> float:
-    """The mean over 101 recalls of the highest precision that is reached there or beyond.
+    """The average precision, interpolated at 101 recalls.
 
-    `found` tells of all detections, by falling score, whether they hit one of so many things.
+    `found` says which detections, in order of descending score, are true positives; `things` is the
+    number of objects.
     """
     true = np.cumsum(found)
     recall, precision = true / things, true / np.arange(1, len(found) + 1)
@@ -76,10 +77,10 @@ def average_precision(
     thresholds: Sequence[float] = THRESHOLDS,
     most: int = 100,
 ) -> float:
-    """The mean over thresholds of the overlap and over classes that occur; 0 to 1.
+    """The mean average precision over IoU thresholds and classes that occur; 0 to 1.
 
-    `true` and `found` have an entry for each image. Of each image and class the `most` best
-    detections count. NaN when there is nothing to find.
+    `true` and `found` have an entry for each image. Per image and class the `most` best detections
+    count. NaN if there are no objects.
     """
     results = []
     for label in np.unique(np.concatenate([image.labels for image in true])):

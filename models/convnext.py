@@ -1,4 +1,4 @@
-"""ConvNeXt: a convolutional network with the habits of transformers.
+"""ConvNeXt: a convolutional network with the design choices of vision transformers.
 
 After Z. Liu and others, "A ConvNet for the 2020s", 2022. Names of parameters are torchvision's.
 
@@ -18,17 +18,17 @@ from .demonstration import learn_digits, parse_options
 
 
 class LayerNorm2d(nn.LayerNorm):
-    """The channels of each pixel of (batch, channels, height, width), normalised."""
+    """Layer norm over the channels of (batch, channels, height, width)."""
 
     def forward(self, x: metaop.Tensor) -> metaop.Tensor:
         return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
 
 class CNBlock(nn.Module):
-    """A depthwise 7x7 convolution and a feedforward network of each pixel, added to the input.
+    """A depthwise 7x7 convolution and a pointwise MLP, with a residual connection.
 
-    `layer_scale` is how much of them there is at first; samples skip them with the probability
-    `drop` in training.
+    `layer_scale` is the initial value of the learned scale per channel, `drop` the probability of
+    stochastic depth. The shape (batch, width, height, width) stays.
     """
 
     def __init__(self, width: int, layer_scale: float, drop: float) -> None:
@@ -52,8 +52,8 @@ class CNBlock(nn.Module):
 class ConvNeXt(nn.Module):
     """Images (batch, 3, height, width) to logits (batch, classes).
 
-    `depths` and `widths` have the blocks and the channels of each stage; between two stages the
-    image is halved. Blocks are skipped more often the deeper they lie, the last one with
+    `depths` and `widths` are the numbers of blocks and channels of each stage; the image is halved
+    between stages. The probability of stochastic depth grows linearly with depth, up to
     `stochastic_depth_prob`.
     """
 

@@ -1,9 +1,9 @@
-"""DeepLabV3: looks at several distances at once, by convolutions whose taps are spread.
+"""DeepLabV3: segmentation with parallel dilated (atrous) convolutions of several rates.
 
 After L. Chen and others, "Rethinking atrous convolution for semantic image segmentation", 2017,
-whose parameters have torchvision's names here, and "Encoder-decoder with atrous separable
-convolution for semantic image segmentation", 2018 (V3+, here with plain convolutions), which
-sharpens the result by an early feature map.
+with torchvision's parameter names, and "Encoder-decoder with atrous separable
+convolution for semantic image segmentation", 2018 (V3+, here with plain convolutions), whose
+decoder refines the result by a low-level feature map.
 
     python -m models.deeplabv3 --steps 400 --out runs/deeplabv3
     python -m models.deeplabv3 --plus 1
@@ -30,7 +30,7 @@ from .segmentation import (
 
 
 def convolution(inputs: int, outputs: int, size: int, dilation: int = 1) -> list[nn.Module]:
-    """A convolution that keeps the size of the map, with normalisation and rectifier."""
+    """Convolution with "same" padding, batch normalisation and ReLU."""
     padding = size // 2 * dilation
     return [
         nn.Conv2d(inputs, outputs, size, padding=padding, dilation=dilation, bias=False),
@@ -44,7 +44,7 @@ def enlarged(x: metaop.Tensor, size: Sequence[int]) -> metaop.Tensor:
 
 
 class ASPPPooling(nn.Sequential):
-    """The mean of the whole map, at every place."""
+    """Image-level features: the global mean, projected and broadcast to every position."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__(nn.AdaptiveAvgPool2d(1), *convolution(inputs, outputs, 1))
@@ -54,7 +54,10 @@ class ASPPPooling(nn.Sequential):
 
 
 class ASPP(nn.Module):
-    """Atrous spatial pyramid pooling: the map itself, its surroundings at each rate, its mean."""
+    """Atrous spatial pyramid pooling: 1x1, a 3x3 convolution of each rate, and global pooling.
+
+    (batch, in_channels, height, width) to (batch, out_channels, height, width).
+    """
 
     def __init__(self, in_channels: int, atrous_rates: Sequence[int], out_channels: int) -> None:
         super().__init__()
@@ -94,11 +97,11 @@ class DeepLabHead(nn.Sequential):
 
 
 class DeepLabV3(SegmentationModel):
-    """The last feature map is classified by what is near and far around each place."""
+    """The head classifies the last feature map after ASPP."""
 
 
 class Decoder(nn.Module):
-    """Surroundings of the last map, enlarged to an early one and refined with it, to logits."""
+    """ASPP of the last map, upsampled and refined with a low-level map, to logits."""
 
     def __init__(
         self,
@@ -111,7 +114,7 @@ class Decoder(nn.Module):
     ) -> None:
         super().__init__()
         self.aspp = ASPP(in_channels, atrous_rates, channels)
-        # Few channels, so that the early map does not outweigh the late one.
+        # Few channels, so that the low-level map does not outweigh the semantic features.
         self.project = nn.Sequential(*convolution(low_channels, low_width, 1))
         self.refine = nn.Sequential(
             *convolution(channels + low_width, channels, 3), *convolution(channels, channels, 3)
@@ -138,7 +141,7 @@ def deeplabv3_resnet50(num_classes: int = 21, aux_loss: bool = False) -> DeepLab
 
 
 def deeplabv3plus_resnet50(num_classes: int = 21) -> DeepLabV3Plus:
-    """On a ResNet-50, with its first stage, a quarter of the image, as the early map."""
+    """On a ResNet-50, with its first stage, a quarter of the image, as the low-level map."""
     backbone = dilated_resnet50({"layer1": "low", "layer4": "out"})
     return DeepLabV3Plus(backbone, Decoder(2048, 256, num_classes))
 
@@ -153,7 +156,7 @@ def small(options: argparse.Namespace) -> SegmentationModel:
 
 
 def main(arguments: Sequence[str] | None = None) -> Learned:
-    """Tells shapes in drawn scenes; returns the losses and the mean IoU."""
+    """Segments synthetic scenes; returns the losses and the mean IoU."""
     return learn_classes(small, __doc__, arguments, plus=0)
 
 

@@ -1,4 +1,4 @@
-"""DenseNet: each layer reads the results of all layers before it.
+"""DenseNet: the input of each layer is the concatenated output of all previous layers.
 
 After G. Huang, Z. Liu, L. van der Maaten, K. Weinberger, "Densely connected convolutional
 networks", 2016. Names of parameters are torchvision's.
@@ -20,11 +20,10 @@ from .demonstration import learn_digits, parse_options
 
 
 class DenseLayer(nn.Module):
-    """All earlier features (batch, channels, height, width) to `growth_rate` new ones.
+    """All previous features (batch, inputs, height, width) to `growth_rate` new channels.
 
-    A 1x1 convolution brings their `inputs` channels down to `bn_size * growth_rate` for the 3x3
-    one. With `memory_efficient` what comes before that is not kept: it is computed again for the
-    gradient.
+    A 1x1 bottleneck reduces the channels to `bn_size * growth_rate` before the 3x3 convolution.
+    `memory_efficient` recomputes the concatenation and the bottleneck in the backward pass.
     """
 
     def __init__(
@@ -51,7 +50,7 @@ class DenseLayer(nn.Module):
 
 
 class DenseBlock(nn.ModuleDict):
-    """Layers whose results stand behind their inputs."""
+    """Dense layers: (batch, inputs, …) to (batch, inputs + layers * growth_rate, …)."""
 
     def __init__(
         self,
@@ -79,7 +78,7 @@ class DenseBlock(nn.ModuleDict):
 
 
 def transition(inputs: int) -> nn.Sequential:
-    """Halves the channels and the image between two blocks."""
+    """The transition layer between blocks, which halves the channels and the image."""
     return nn.Sequential(
         OrderedDict(
             norm=nn.BatchNorm2d(inputs),

@@ -1,8 +1,8 @@
-"""What networks that find things share: their form, anchors, box coding, matching, sampling.
+"""What object detectors share: their structure, anchors, box coding, matching, sampling.
 
-Boxes are rows of corners (x1, y1, x2, y2) in pixels. What has no gradient (which anchor belongs to
-which thing, which boxes are kept) is computed on the host with NumPy, because its sizes change with
-every image; what the network computes keeps its shape, with weights of 0 for what does not count.
+Boxes are rows of corners (x1, y1, x2, y2) in pixels. Steps without a gradient (matching of anchors,
+non-maximum suppression) run on the host with NumPy, because their sizes change with every image.
+Computations of the network have fixed shapes, with weights of 0 for ignored elements.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from metaop.vision.ops import batched_nms
 Size = tuple[int, int]
 Features = dict[str, metaop.Tensor]
 Things = dict[str, metaop.Tensor]
-# What is found in an image, on the host: boxes, scores, labels and perhaps masks.
+# The detections in an image, on the host: boxes, scores, labels and perhaps masks.
 Found = dict[str, np.ndarray]
 
 BELOW, BETWEEN = -1, -2
@@ -32,7 +32,7 @@ BELOW, BETWEEN = -1, -2
 
 
 def overlaps(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Intersection over union of every one of (N, 4) with every one of (M, 4): (N, M)."""
+    """The intersection over union (N, M) of boxes (N, 4) and (M, 4)."""
     low = np.maximum(first[:, None, :2], second[:, :2])
     high = np.minimum(first[:, None, 2:], second[:, 2:])
     both = np.maximum(high - low, 0).prod(-1)
@@ -41,7 +41,7 @@ def overlaps(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def clipped(boxes: np.ndarray, size: Size) -> np.ndarray:
-    """Boxes (…, 4) cut at the borders of an image (height, width)."""
+    """Boxes (…, 4) clipped to an image (height, width)."""
     limits = np.array([size[1], size[0], size[1], size[0]], boxes.dtype)
     return np.clip(boxes, 0, limits)
 
@@ -49,7 +49,7 @@ def clipped(boxes: np.ndarray, size: Size) -> np.ndarray:
 def suppressed(
     boxes: np.ndarray, scores: np.ndarray, groups: np.ndarray, threshold: float, most: int
 ) -> np.ndarray:
-    """The indices of `most` boxes at most that stay, by falling score: see `batched_nms`."""
+    """Non-maximum suppression: indices of at most `most` boxes, by descending score."""
     corners, sure, group = (
         metaop.from_numpy(np.ascontiguousarray(part)) for part in (boxes, scores, groups)
     )
@@ -69,18 +69,18 @@ def suppressed_in_each(
 
 
 def highest(scores: np.ndarray, count: int) -> np.ndarray:
-    """The indices of the `count` highest scores, by falling score."""
+    """The indices of the `count` highest scores, in descending order."""
     return np.argsort(-scores, kind="stable")[:count]
 
 
 class BoxCoder:
-    """Boxes by what moves and stretches an anchor to them, each number times its weight."""
+    """Encodes boxes as offsets and log-scales relative to anchors, times `weights`."""
 
     def __init__(self, weights: Sequence[float] = (1.0, 1.0, 1.0, 1.0)) -> None:
         self.weights = np.array(weights, np.float32)
 
     def encode(self, boxes: np.ndarray, anchors: np.ndarray) -> np.ndarray:
-        """The way (dx, dy, log of the width, log of the height) from anchors to boxes (N, 4)."""
+        """Regression targets (dx, dy, dw, dh) from anchors to boxes, all (N, 4)."""
         sizes = anchors[:, 2:] - anchors[:, :2]
         goal_sizes = boxes[:, 2:] - boxes[:, :2]
         apart = (boxes[:, :2] + 0.5 * goal_sizes) - (anchors[:, :2] + 0.5 * sizes)
@@ -93,16 +93,17 @@ class BoxCoder:
         anchors = anchors.reshape(len(anchors), *[1] * (codes.ndim - 2), 4)
         sizes = anchors[..., 2:] - anchors[..., :2]
         centres = codes[..., :2] * sizes + (anchors[..., :2] + 0.5 * sizes)
-        # An untrained network must not overflow.
+        # The clamp avoids overflow with an untrained network.
         stretch = np.exp(np.minimum(codes[..., 2:], math.log(1000.0 / 16)))
         half = 0.5 * (stretch * sizes)
         return np.concatenate([centres - half, centres + half], -1).astype(np.float32)
 
 
 class AnchorGenerator:
-    """Boxes at every place of feature maps: all `sizes` by all `aspect_ratios` of each map.
+    """Anchors at every position of feature maps: all `sizes` by all `aspect_ratios` of a map.
 
-    An aspect ratio is height / width. Corners are whole pixels around the upper left of the place.
+    An aspect ratio is height / width. As in torchvision, anchors are centred at the upper left
+    corner of a position, with corners rounded to integers.
     """
 
     def __init__(
@@ -118,11 +119,11 @@ class AnchorGenerator:
         return np.round(np.stack([-widths, -heights, widths, heights], 1) / 2)
 
     def counts(self) -> list[int]:
-        """How many boxes each place of each map has."""
+        """The number of anchors per position of each map."""
         return [len(cell) for cell in self.cells]
 
     def __call__(self, image: Size, maps: Sequence[Size]) -> list[np.ndarray]:
-        """For each of `maps` (height, width) its boxes (height · width · count, 4)."""
+        """The anchors (height · width · count, 4) of each of `maps` (height, width)."""
         if len(maps) != len(self.cells):
             raise ArgumentError(
                 f"AnchorGenerator: {len(maps)} feature maps, sizes for {len(self.cells)}",
@@ -143,18 +144,18 @@ def map_sizes(features: Sequence[metaop.Tensor]) -> list[Size]:
 
 
 class Matcher:
-    """Tells for each anchor which thing it belongs to.
+    """Assigns anchors to objects.
 
-    It is the thing that it overlaps most, if by `high` at least; it is `BELOW` when they overlap by
-    less than `low`, and else `BETWEEN`. With `allow_low_quality` the best anchors of each thing
-    belong to what they overlap most in any case.
+    An anchor gets the object with the largest IoU, if that is at least `high`; `BELOW` if it is
+    less than `low`, and otherwise `BETWEEN`. With `allow_low_quality` the best anchors of each
+    object get the object with the largest IoU in any case.
     """
 
     def __init__(self, high: float, low: float, allow_low_quality: bool = False) -> None:
         self.high, self.low, self.allow_low_quality = high, low, allow_low_quality
 
     def __call__(self, quality: np.ndarray) -> np.ndarray:
-        """Numbers of things (anchors,) from the overlaps (things, anchors)."""
+        """Indices of objects (anchors,) from IoUs (objects, anchors)."""
         if not len(quality):
             return np.full(quality.shape[1], BELOW)
         best, value = quality.argmax(0), quality.max(0)
@@ -166,17 +167,17 @@ class Matcher:
 
 
 def matched(values: np.ndarray, matches: np.ndarray) -> np.ndarray:
-    """The row of `values` for each match; any, or zeros, for anchors that have none."""
+    """The row of `values` for each match; arbitrary rows or zeros for unmatched anchors."""
     if not len(values):
         return np.zeros((len(matches), *values.shape[1:]), values.dtype)
     return values[np.maximum(matches, 0)]
 
 
 def balanced_samples(labels: Sequence[np.ndarray], count: int, positive: float) -> list[np.ndarray]:
-    """For each of several images `count` places drawn at random, as a mask.
+    """Masks of `count` random samples per image.
 
-    A share of `positive` at most are places where labels are positive; where labels are negative
-    nothing is drawn.
+    At most the share `positive` of them have a positive label; the others have label 0. Negative
+    labels are never sampled.
     """
     keys = metaop.rand(sum(map(len, labels))).numpy()
     masks, start = [], 0
@@ -192,7 +193,7 @@ def balanced_samples(labels: Sequence[np.ndarray], count: int, positive: float) 
 
 
 def per_place(value: metaop.Tensor, columns: int) -> metaop.Tensor:
-    """Maps (batch, anchors · columns, height, width) as (batch, all anchors, columns)."""
+    """Maps (batch, anchors · columns, height, width) to rows (batch, all anchors, columns)."""
     return value.unflatten(1, (-1, columns)).permute(0, 3, 4, 1, 2).flatten(1, 3)
 
 
@@ -200,11 +201,11 @@ def per_place(value: metaop.Tensor, columns: int) -> metaop.Tensor:
 
 
 class Batch(NamedTuple):
-    """Images of one size with the things in them.
+    """Padded images with their objects.
 
-    `images` (batch, 3, height, width) hold each image in their upper left, `sizes` of it;
-    `originals` are the sizes before. Lists have an entry for each image; they are empty when the
-    things are not known.
+    `images` (batch, 3, height, width) have the resized images, of `sizes`, in the upper left
+    corner; `originals` are the sizes before resizing. Lists have an entry per image; those of
+    objects are empty without targets.
     """
 
     images: metaop.Tensor
@@ -220,10 +221,10 @@ class Batch(NamedTuple):
 
 
 class ImageTransform:
-    """Images of any sizes, normalised and scaled, in one batch; results scaled back.
+    """Normalises and resizes images of any sizes, and pads them to one batch.
 
-    The shorter side becomes `min_size` unless the longer one would exceed `max_size`, or the size
-    `fixed` (height, width); batches are filled up to multiples of `divisible`.
+    The shorter side becomes `min_size` unless the longer one would exceed `max_size`; with `fixed`
+    (height, width) all images get this size. Batches are padded to multiples of `divisible`.
     """
 
     def __init__(
@@ -240,7 +241,7 @@ class ImageTransform:
         self.divisible, self.fixed = divisible, fixed
 
     def new_size(self, size: Size) -> Size:
-        """The size that an image of a size gets."""
+        """The size of an image after resizing."""
         if self.fixed is not None:
             return self.fixed
         scale = min(self.min_size / min(size), self.max_size / max(size))
@@ -261,7 +262,7 @@ class ImageTransform:
             if image.ndim != 3:
                 raise ShapeError(
                     f"a detector takes images (channels, height, width), got {list(image.shape)}",
-                    fix="pass a list of images, or a batch to go through",
+                    fix="pass a list of images, or a batch to iterate over",
                 )
         originals = [(image.shape[1], image.shape[2]) for image in images]
         sizes = [self.new_size(size) for size in originals]
@@ -299,18 +300,18 @@ class ImageTransform:
 
 
 def scaled(boxes: np.ndarray, old: Size, new: Size) -> np.ndarray:
-    """Boxes (…, 4) of an image of one size, when it gets another."""
+    """Boxes (…, 4) of an image that is resized from `old` to `new` (height, width)."""
     down, right = np.float32(new[0]) / np.float32(old[0]), np.float32(new[1]) / np.float32(old[1])
     return boxes * np.array([right, down, right, down], np.float32)
 
 
 class Detector(nn.Module):
-    """Images to losses in training, and else to what is in them.
+    """Images to losses in training, and to detections in evaluation.
 
-    Takes a sequence of images (3, height, width) in [0, 1] and for training `targets`, for each
-    image a dict with `boxes` (things, 4), `labels` (things,) of 1 and more and, where it learns
-    masks, `masks` (things, height, width). Gives a dict of losses; or for each image a dict with
-    `boxes`, `labels`, `scores`, best first, and perhaps `masks`.
+    Inputs are a sequence of images (3, height, width) in [0, 1] and, for training, `targets`: for
+    each image a dict with `boxes` (objects, 4), `labels` (objects,) from 1 on, and for networks
+    with masks `masks` (objects, height, width). Returns a dict of losses, or for each image a dict
+    with `boxes`, `labels`, `scores` in descending order, and perhaps `masks`.
     """
 
     def __init__(self, backbone: nn.Module, transform: ImageTransform) -> None:
@@ -319,15 +320,15 @@ class Detector(nn.Module):
         self.transform = transform
 
     def losses(self, features: Features, batch: Batch) -> Things:
-        """What training makes small."""
+        """The losses by name, whose sum is minimised."""
         raise NotImplementedError
 
     def find(self, features: Features, batch: Batch) -> list[Found]:
-        """What is in the images of the batch."""
+        """The detections in each image of the batch."""
         raise NotImplementedError
 
     def restore(self, found: Found, size: Size, original: Size) -> Found:
-        """What was found in an image, in the pixels that it had before."""
+        """Detections of a resized image in pixels of the original one."""
         return {**found, "boxes": scaled(found["boxes"], size, original)}
 
     def forward(

@@ -1,4 +1,4 @@
-"""EfficientNet: one small network that is made wider and deeper at once.
+"""EfficientNet: a family of networks by compound scaling of width and depth.
 
 After M. Tan and Q. Le, "EfficientNet: rethinking model scaling for convolutional neural networks",
 2019. Names of parameters are torchvision's.
@@ -32,9 +32,9 @@ STAGES = (
 
 
 class MBConv(nn.Module):
-    """Widen, convolve depthwise, weigh the channels, narrow.
+    """An inverted bottleneck: expansion, depthwise convolution, squeeze-and-excitation, projection.
 
-    Where it is added to its input, a sample skips it with the probability `drop` in training.
+    `drop` is the probability of stochastic depth of blocks with a residual connection.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class MBConv(nn.Module):
 
 
 class FusedMBConv(nn.Module):
-    """The same with one plain convolution in the place of widening and convolving depthwise."""
+    """MBConv with a full convolution instead of expansion and depthwise convolution."""
 
     def __init__(
         self,
@@ -98,10 +98,11 @@ class FusedMBConv(nn.Module):
 class EfficientNet(nn.Module):
     """Images (batch, 3, height, width) to logits (batch, classes).
 
-    `width` and `depth` multiply channels and blocks; blocks are skipped more often the deeper they
-    lie, up to `stochastic_depth_prob`. `eps` and `momentum` are those of batch normalisation;
-    `first_stride` 1 suits small images. `stages` are like `STAGES`; the first `fused` of them have
-    fused blocks. There are `first_channels` before them, and `last_channels` behind them.
+    `width` and `depth` multiply channels and blocks. The probability of stochastic depth grows
+    linearly with depth, up to `stochastic_depth_prob`. `eps` and `momentum` are those of batch
+    normalisation; `first_stride` 1 suits small images. `stages` are like `STAGES`; the first
+    `fused` of them have fused blocks. The stem has `first_channels`, the last layer
+    `last_channels`.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""EfficientNet v2: fused blocks first, which modern processors like better.
+"""EfficientNet v2: fused blocks in early stages, which train faster on accelerators.
 
 After M. Tan and Q. Le, "EfficientNetV2: smaller models and faster training", 2021. Names of
 parameters are torchvision's.
@@ -34,8 +34,8 @@ STAGES = {
 class EfficientNetV2(EfficientNet):
     """Images (batch, 3, height, width) to logits (batch, classes).
 
-    `size` is "s", "m" or "l"; `width` and `depth` multiply channels and blocks. Blocks are skipped
-    more often the deeper they lie, up to `stochastic_depth_prob`.
+    `size` is "s", "m" or "l"; `width` and `depth` multiply channels and blocks. The
+    probability of stochastic depth grows linearly with depth, up to `stochastic_depth_prob`.
     """
 
     def __init__(

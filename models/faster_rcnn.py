@@ -1,4 +1,4 @@
-"""Faster R-CNN: proposes where things may be, then looks at each proposal closely.
+"""Faster R-CNN: a two-stage detector with a region proposal network.
 
 After S. Ren, K. He, R. Girshick, J. Sun, "Faster R-CNN: towards real-time object detection with
 region proposal networks", 2015, on a feature pyramid. Names of parameters are torchvision's.
@@ -45,12 +45,12 @@ from .detection_training import Learned, learn_to_find
 from .feature_pyramid import resnet50_fpn, small_pyramid
 from .scenes import CLASSES
 
-# Regions are filled up to a multiple of this many, so that few programs serve all counts.
+# Regions are padded to a multiple of this, so that few programs serve all counts.
 STEP = 64
 
 
 def starts_of(parts: Sequence[np.ndarray]) -> list[int]:
-    """Where each part starts when all are joined."""
+    """The offset of each part in their concatenation."""
     return [0, *np.cumsum([len(part) for part in parts])[:-1].tolist()]
 
 
@@ -59,7 +59,7 @@ def large_enough(boxes: np.ndarray, least: float) -> np.ndarray:
 
 
 class RPNHead(nn.Module):
-    """Feature maps to logits (batch, anchors) and codes (batch, anchors, 4)."""
+    """Feature maps to objectness logits (batch, anchors) and box codes (batch, anchors, 4)."""
 
     def __init__(self, channels: int, anchors: int) -> None:
         super().__init__()
@@ -79,11 +79,11 @@ class RPNHead(nn.Module):
 
 
 class Proposing(NamedTuple):
-    """How proposals are made and learned; numbers of training and of use stand in pairs.
+    """The settings of proposals; pairs are for training and for evaluation.
 
-    An anchor that overlaps a thing by `positive_iou` belongs to it, one below `negative_iou` to
-    nothing. Of each image `sample` anchors are learned from, a share of `share` at most of things.
-    Of each map the `candidates` best are looked at, and `most` of them are proposed.
+    Anchors with an IoU of at least `positive_iou` are positive, those below `negative_iou`
+    negative. The loss samples `sample` anchors per image, at most the share `share` of them
+    positive. The `candidates` best boxes of each map enter NMS, which keeps `most` proposals.
     """
 
     positive_iou: float = 0.7
@@ -96,7 +96,7 @@ class Proposing(NamedTuple):
 
 
 class RegionProposalNetwork(nn.Module):
-    """Tells where things may be, whatever they are."""
+    """The RPN: proposes class-agnostic boxes."""
 
     def __init__(self, channels: int, anchors: AnchorGenerator, options: Proposing) -> None:
         super().__init__()
@@ -106,7 +106,7 @@ class RegionProposalNetwork(nn.Module):
         self.coder = BoxCoder()
 
     def forward(self, features: Features, batch: Batch) -> tuple[list[np.ndarray], Things]:
-        """The proposals of each image, and in training the losses."""
+        """The proposals of each image, and the losses in training."""
         maps = list(features.values())
         logits, codes = self.head(maps)
         levels = self.anchors(batch.size, map_sizes(maps))
@@ -168,7 +168,7 @@ class RegionProposalNetwork(nn.Module):
 
 
 class Regions(NamedTuple):
-    """Proposals (count, 4) of an image to learn from, and for each its class and its thing."""
+    """Sampled proposals (count, 4) of an image, with the class and the object of each."""
 
     boxes: np.ndarray
     labels: np.ndarray
@@ -176,7 +176,7 @@ class Regions(NamedTuple):
 
 
 class TwoMLPHead(nn.Module):
-    """Region features to vectors, by two layers."""
+    """Two fully connected layers: region features to vectors (count, width)."""
 
     def __init__(self, in_channels: int, representation_size: int) -> None:
         super().__init__()
@@ -188,7 +188,7 @@ class TwoMLPHead(nn.Module):
 
 
 class FastRCNNPredictor(nn.Module):
-    """Vectors to logits (count, classes) and codes (count, classes · 4)."""
+    """Vectors to logits (count, classes) and box codes (count, classes · 4)."""
 
     def __init__(self, in_channels: int, num_classes: int) -> None:
         super().__init__()
@@ -200,11 +200,11 @@ class FastRCNNPredictor(nn.Module):
 
 
 class Looking(NamedTuple):
-    """How proposals are looked at and learned from.
+    """The settings of the second stage.
 
-    A proposal that overlaps a thing by `iou` shows it. Of each image `sample` proposals are learned
-    from, a share of `share` at most of things. What is found has at least the probability `score`
-    and overlaps nothing surer of its class by more than `nms`; `most` are found in an image.
+    Proposals with an IoU of at least `iou` are positive. The loss samples `sample` proposals per
+    image, at most the share `share` of them positive. Detections have at least the probability
+    `score`; NMS with the threshold `nms` keeps at most `most` per image.
     """
 
     score: float = 0.05
@@ -216,7 +216,7 @@ class Looking(NamedTuple):
 
 
 class RoIHeads(nn.Module):
-    """Looks at proposals: what is there, and where exactly."""
+    """The second stage: classifies proposals and refines their boxes."""
 
     def __init__(
         self,
@@ -240,7 +240,7 @@ class RoIHeads(nn.Module):
         boxes: Sequence[np.ndarray],
         batch: Batch,
     ) -> metaop.Tensor:
-        """Features of all regions of all images, and of some more that do not count."""
+        """Pooled features of the regions of all images, and of padding."""
         missing = -sum(map(len, boxes)) % STEP
         filled = np.tile(np.array([[0, 0, 1, 1]], np.float32), (missing, 1))
         parts = [*boxes[:-1], np.concatenate([boxes[-1], filled])]
@@ -248,7 +248,7 @@ class RoIHeads(nn.Module):
         return pool(features, regions, batch.sizes)
 
     def sampled(self, proposals: Sequence[np.ndarray], batch: Batch) -> list[Regions]:
-        """Proposals to learn from; the things themselves are proposed as well."""
+        """Samples proposals for training, to which the true boxes are added."""
         found = []
         for proposed, boxes, classes in zip(proposals, batch.boxes, batch.labels):
             candidates = np.concatenate([proposed, boxes])
@@ -267,7 +267,7 @@ class RoIHeads(nn.Module):
             self.box_head(self.pooled(self.box_roi_pool, features, boxes, batch))
         )
         count = sum(map(len, boxes))
-        # Regions that fill up have no class.
+        # Padding has no class.
         labels = np.full(len(logits), -100)
         labels[:count] = np.concatenate([part.labels for part in regions])
         goals = np.zeros((len(logits), 4), np.float32)
@@ -291,7 +291,7 @@ class RoIHeads(nn.Module):
     def find(
         self, features: Features, proposals: Sequence[np.ndarray], batch: Batch
     ) -> list[Found]:
-        """What the proposals of each image show."""
+        """The detections of each image."""
         logits, codes = self.box_predictor(
             self.box_head(self.pooled(self.box_roi_pool, features, proposals, batch))
         )
@@ -310,7 +310,7 @@ class RoIHeads(nn.Module):
     def _candidates(
         self, scores: np.ndarray, codes: np.ndarray, proposals: np.ndarray, size: Size
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Boxes of an image that may show something, how surely, and what."""
+        """Candidate boxes of an image, with scores and labels."""
         classes = scores.shape[1]
         moved = self.coder.decode(codes.reshape(-1, classes, 4), proposals)
         boxes = clipped(moved, size)[:, 1:].reshape(-1, 4)
@@ -321,10 +321,10 @@ class RoIHeads(nn.Module):
 
 
 class FasterRCNN(Detector):
-    """A detector in two stages.
+    """A two-stage detector.
 
-    `backbone` gives feature maps of `out_channels` channels; proposals are looked at in those that
-    `box_roi_pool` names. `width` is that of the vectors that tell classes and boxes.
+    `backbone` returns feature maps with `out_channels` channels; `box_roi_pool` pools regions from
+    the maps that it names. `width` is that of the box head.
     """
 
     def __init__(
@@ -370,7 +370,7 @@ def fasterrcnn_resnet50_fpn(num_classes: int = 91, **options: Any) -> FasterRCNN
 
 
 def small_options(options: argparse.Namespace) -> dict[str, Any]:
-    """What suits scenes of a few dozen pixels: small anchors, few proposals."""
+    """Settings for small images: small anchors, few proposals."""
     return {
         "min_size": options.size,
         "max_size": options.size,
@@ -387,7 +387,7 @@ def small(options: argparse.Namespace) -> FasterRCNN:
 
 
 def main(arguments: Sequence[str] | None = None) -> Learned:
-    """Finds shapes in drawn scenes; returns the losses and the mean average precision."""
+    """Detects shapes in synthetic scenes; returns the losses and the mean average precision."""
     return learn_to_find(small, __doc__, arguments, steps=300)
 
 

@@ -1,4 +1,4 @@
-"""FCN: a classifier of images made convolutional, so that it tells the class of every pixel.
+"""FCN: a fully convolutional network for semantic segmentation.
 
 After J. Long, E. Shelhamer, T. Darrell, "Fully convolutional networks for semantic segmentation",
 2015, on a ResNet whose last stages are dilated. Names of parameters are torchvision's.
@@ -38,7 +38,7 @@ class FCNHead(nn.Sequential):
 
 
 class FCN(SegmentationModel):
-    """Each place of the last feature map is classified by itself."""
+    """A convolutional head classifies each position of the last feature map."""
 
 
 def fcn_resnet50(num_classes: int = 21, aux_loss: bool = False) -> FCN:
@@ -55,7 +55,7 @@ def small(options: argparse.Namespace) -> FCN:
 
 
 def main(arguments: Sequence[str] | None = None) -> Learned:
-    """Tells shapes in drawn scenes; returns the losses and the mean IoU."""
+    """Segments synthetic scenes; returns the losses and the mean IoU."""
     return learn_classes(small, __doc__, arguments)
 
 

@@ -1,4 +1,4 @@
-"""Feature maps of several sizes for detectors: a pyramid on top of a network.
+"""FPN: a feature pyramid on top of a backbone, for detectors.
 
 After T. Lin and others, "Feature pyramid networks for object detection", 2016. Names of parameters
 are torchvision's.
@@ -21,14 +21,14 @@ Maps = list[metaop.Tensor]
 
 
 class LastLevelMaxPool(nn.Module):
-    """One more map: every second place of the last one."""
+    """Adds a map: the last one, subsampled with stride 2."""
 
     def forward(self, maps: Maps, inputs: Maps, names: list[str]) -> tuple[Maps, list[str]]:
         return [*maps, maps[-1][:, :, ::2, ::2]], [*names, "pool"]
 
 
 class LastLevelP6P7(nn.Module):
-    """Two more maps, each half as large as the one before."""
+    """Adds the maps P6 and P7 by convolutions with stride 2."""
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__()
@@ -45,10 +45,10 @@ class LastLevelP6P7(nn.Module):
 
 
 class BackboneWithFPN(nn.Module):
-    """Images to maps with `out_channels` channels each, by names.
+    """Images to feature maps by name, each with `out_channels` channels.
 
-    `return_layers` names children of the network and the results they give, `in_channels_list`
-    their channels; `extra_blocks` adds further maps.
+    `return_layers` maps children of the backbone to names of maps, and `in_channels_list` has their
+    channels; `extra_blocks` adds further maps.
     """
 
     def __init__(
@@ -82,10 +82,7 @@ def resnet50_fpn(
 def small_pyramid(
     width: int, levels: int = 2, extra_blocks: nn.Module | None = None
 ) -> BackboneWithFPN:
-    """For small images: `levels` maps of a quarter of the image and less, and what is extra.
-
-    All have 4 × `width` channels.
-    """
+    """For small images: `levels` maps from stride 4 on, with 4 × `width` channels."""
     layers: list[nn.Module] = [Conv2dNormActivation(3, width, 3, 2)]
     inputs = width
     for level in range(levels):

@@ -1,8 +1,7 @@
-"""GoogLeNet: convolutions of several sizes side by side.
+"""GoogLeNet: inception modules, which combine convolutions of several sizes in parallel.
 
-After C. Szegedy and others, "Going deeper with convolutions", 2014, with batch normalisation, as
-in torchvision, whose names of parameters it has. The two auxiliary classifiers of the paper are
-there when `aux_logits` is set.
+After C. Szegedy and others, "Going deeper with convolutions", 2014, with batch normalisation and
+parameter names as in torchvision. `aux_logits` adds the two auxiliary classifiers of the paper.
 
     python -m models.googlenet --steps 50
 """
@@ -27,7 +26,7 @@ class GoogLeNetOutputs(NamedTuple):
 
 
 class BasicConv2d(nn.Module):
-    """A convolution, batch normalisation and a rectifier."""
+    """Convolution, batch normalisation and ReLU."""
 
     def __init__(
         self,
@@ -53,9 +52,9 @@ def scaled_to_unit(images: metaop.Tensor) -> metaop.Tensor:
 
 
 class Inception(nn.Module):
-    """Four branches whose channels stand behind each other: 1x1, 3x3, 3x3 again, pooled.
+    """Four branches with concatenated channels: 1x1, 3x3, 3x3 again, and max-pooling.
 
-    The third was 5x5 in the paper; torchvision's weights have 3x3.
+    The third is 5x5 in the paper; torchvision's weights have 3x3.
     """
 
     def __init__(
@@ -78,7 +77,7 @@ class Inception(nn.Module):
 
 
 class InceptionAux(nn.Module):
-    """A classifier on top of a middle layer."""
+    """An auxiliary classifier of an intermediate feature map."""
 
     def __init__(self, inputs: int, num_classes: int, dropout: float = 0.7) -> None:
         super().__init__()
@@ -96,9 +95,8 @@ class InceptionAux(nn.Module):
 class GoogLeNet(nn.Module):
     """Images (batch, 3, height, width) to logits (batch, classes).
 
-    With `aux_logits` training gives `GoogLeNetOutputs`. With `transform_input` images that were
-    normalised by ImageNet's mean and deviation are brought to [-1, 1], for which torchvision's
-    weights were trained.
+    In training, `aux_logits` returns `GoogLeNetOutputs`. `transform_input` converts images
+    normalised by ImageNet's statistics to [-1, 1], for which torchvision's weights were trained.
     """
 
     def __init__(

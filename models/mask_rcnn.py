@@ -1,4 +1,4 @@
-"""Mask R-CNN: Faster R-CNN that tells for each thing also which pixels are its own.
+"""Mask R-CNN: Faster R-CNN with a mask head for instance segmentation.
 
 After K. He, G. Gkioxari, P. Dollár, R. Girshick, "Mask R-CNN", 2017. Names of parameters are
 torchvision's.
@@ -35,7 +35,7 @@ def initialise(module: nn.Module) -> None:
 
 
 def mask_head(channels: int, width: int) -> nn.Sequential:
-    """Four convolutions of region features."""
+    """Four 3x3 convolutions of region features."""
     inputs = (channels, width, width, width)
     layers = (Conv2dNormActivation(count, width, norm_layer=None) for count in inputs)
     head = nn.Sequential(*layers)
@@ -46,7 +46,7 @@ def mask_head(channels: int, width: int) -> nn.Sequential:
 
 
 def mask_predictor(width: int, classes: int) -> nn.Sequential:
-    """Region features to logits of a mask for each class, twice as large."""
+    """Region features to mask logits for each class, with twice the height and width."""
     layers = OrderedDict(
         conv5_mask=nn.ConvTranspose2d(width, width, 2, 2),
         relu=nn.ReLU(inplace=True),
@@ -58,9 +58,9 @@ def mask_predictor(width: int, classes: int) -> nn.Sequential:
 
 
 def pasted(mask: np.ndarray, box: np.ndarray, size: Size) -> np.ndarray:
-    """A square mask enlarged to its box in an image (height, width); 0 around it.
+    """A square mask resized to its box in an image (height, width), with zeros outside.
 
-    The mask is seen as the middle of one with a border of zeros, so that it fades out there.
+    The mask is padded with a border of zeros first, as in torchvision.
     """
     height, width = size
     side = mask.shape[0]
@@ -78,15 +78,15 @@ def pasted(mask: np.ndarray, box: np.ndarray, size: Size) -> np.ndarray:
 
 
 def resizing(size: int, extent: int) -> np.ndarray:
-    """The matrix (extent, size) of linear interpolation, which takes pixels as areas."""
+    """The matrix (extent, size) of linear interpolation with align_corners=False."""
     place = np.clip((np.arange(extent) + 0.5) * (size / extent) - 0.5, 0, size - 1)
     return np.maximum(1 - np.abs(place[:, None] - np.arange(size)), 0).astype(np.float32)
 
 
 class MaskRCNN(FasterRCNN):
-    """A detector in two stages that draws masks; further `options` are those of `FasterRCNN`.
+    """A two-stage detector with masks; further `options` are those of `FasterRCNN`.
 
-    What it finds has `masks` (things, 1, height, width) of probabilities.
+    Detections also have `masks` (objects, 1, height, width) of probabilities.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class MaskRCNN(FasterRCNN):
     def _mask_logits(
         self, features: Features, boxes: Sequence[np.ndarray], labels: np.ndarray, batch: Batch
     ) -> metaop.Tensor:
-        """Logits (regions and some more, side, side) of the masks of these classes."""
+        """Mask logits (regions and padding, side, side) for the given class of each region."""
         heads = self.roi_heads
         seen = heads.pooled(heads.mask_roi_pool, features, boxes, batch)
         logits = heads.mask_predictor(heads.mask_head(seen))
@@ -130,7 +130,7 @@ class MaskRCNN(FasterRCNN):
     def _mask_loss(
         self, features: Features, regions: Sequence[Regions], batch: Batch
     ) -> metaop.Tensor:
-        """The entropy of the pixels of regions that show a thing, by the mask of its class."""
+        """The binary cross-entropy of positive regions, for the mask of the true class."""
         shown = [part.labels > 0 for part in regions]
         boxes = [part.boxes[chosen] for part, chosen in zip(regions, shown)]
         labels = np.concatenate([part.labels[chosen] for part, chosen in zip(regions, shown)])
@@ -168,8 +168,8 @@ class MaskRCNN(FasterRCNN):
 
 
 def cut_out(masks: np.ndarray, rows: np.ndarray, side: int) -> metaop.Tensor:
-    """What boxes see of masks, as rows (mask, x1, y1, x2, y2): (rows, side, side)."""
-    # Filled up, so that few programs serve all counts; masks may be large.
+    """Crops of masks (rows, side, side) by boxes, rows (mask, x1, y1, x2, y2)."""
+    # Padded, so that few programs serve all counts.
     filled = np.pad(masks, ((0, 8 - len(masks) % 8), (0, 0), (0, 0)))
     return roi_align(metaop.from_numpy(filled[:, None]), metaop.from_numpy(rows), side)[:, 0]
 
@@ -186,7 +186,7 @@ def small(options: argparse.Namespace) -> MaskRCNN:
 
 
 def main(arguments: Sequence[str] | None = None) -> Learned:
-    """Finds shapes in drawn scenes; returns the losses and the mean average precisions."""
+    """Detects shapes in synthetic scenes; returns the losses and the mean average precisions."""
     return learn_to_find(small, __doc__, arguments, steps=300)
 
 

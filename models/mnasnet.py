@@ -1,7 +1,7 @@
-"""MnasNet: inverted residuals whose sizes a search has found for the time of a phone.
+"""MnasNet: inverted residuals from an architecture search for accuracy and latency on phones.
 
 After M. Tan and others, "MnasNet: platform-aware neural architecture search for mobile", 2018; this
-is the variant B1, without weighed channels. Names of parameters are torchvision's.
+is the variant B1, without squeeze-and-excitation. Names of parameters are torchvision's.
 
     python -m models.mnasnet --steps 60
 """
@@ -30,7 +30,7 @@ STAGES = (
 def normalised(
     inputs: int, outputs: int, size: int, stride: int = 1, groups: int = 1
 ) -> list[nn.Module]:
-    """A convolution and batch normalisation, whose statistics move as slowly as in the paper."""
+    """Convolution and batch normalisation, with the paper's momentum of running statistics."""
     return [
         nn.Conv2d(inputs, outputs, size, stride, size // 2, groups=groups, bias=False),
         nn.BatchNorm2d(outputs, momentum=1 - 0.9997),
@@ -38,7 +38,7 @@ def normalised(
 
 
 class InvertedResidual(nn.Module):
-    """Widen, convolve depthwise, narrow; added to the input where the shape allows it."""
+    """Expansion, depthwise convolution, projection; residual if the shape stays."""
 
     def __init__(self, inputs: int, outputs: int, size: int, stride: int, expansion: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""MobileNetV2: narrow blocks that widen, convolve each channel by itself, and narrow again.
+"""MobileNetV2: inverted residuals with depthwise convolutions and linear bottlenecks.
 
 After M. Sandler and others, "MobileNetV2: inverted residuals and linear bottlenecks", 2018. Names
 of parameters are torchvision's.
@@ -35,12 +35,12 @@ def divisible(channels: float, divisor: int = 8) -> int:
     return rounded + divisor if rounded < 0.9 * channels else rounded
 
 
-# A convolution, batch normalisation and a rectifier that saturates at 6.
+# Convolution, batch normalisation and ReLU6.
 convolution = partial(Conv2dNormActivation, activation_layer=nn.ReLU6)
 
 
 class InvertedResidual(nn.Module):
-    """Widen, convolve depthwise, narrow; added to the input where the shape allows it."""
+    """Expansion, depthwise convolution, linear projection; residual if the shape stays."""
 
     def __init__(self, inputs: int, outputs: int, stride: int, expansion: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""MobileNetV3: MobileNetV2's blocks, with weighed channels and cheaper nonlinearities.
+"""MobileNetV3: inverted residuals with squeeze-and-excitation and hard swish.
 
 After A. Howard and others, "Searching for MobileNetV3", 2019. Names of parameters are
 torchvision's.
@@ -21,7 +21,7 @@ from .mobilenet_v2 import divisible
 
 
 class Plan(NamedTuple):
-    """A block: size of its kernel, channels inside and behind it, and what it has."""
+    """The settings of a block; `excitation` adds squeeze-and-excitation."""
 
     kernel: int
     expanded: int

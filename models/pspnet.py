@@ -1,4 +1,4 @@
-"""PSPNet: every place knows what is in large parts of the image, by a pyramid of their means.
+"""PSPNet: segmentation with global context from a pyramid of average pooling.
 
 After H. Zhao, J. Shi, X. Qi, X. Wang, J. Jia, "Pyramid scene parsing network", 2017.
 
@@ -77,7 +77,7 @@ class PSPHead(nn.Sequential):
 
 
 class PSPNet(SegmentationModel):
-    """The last feature map is classified by its pyramid of means."""
+    """The head classifies the last feature map with its pyramid of pooled features."""
 
 
 def pspnet_resnet50(num_classes: int = 21, aux_loss: bool = True) -> PSPNet:
@@ -97,7 +97,7 @@ def small(options: argparse.Namespace) -> PSPNet:
 
 
 def main(arguments: Sequence[str] | None = None) -> Learned:
-    """Tells shapes in drawn scenes; returns the losses and the mean IoU."""
+    """Segments synthetic scenes; returns the losses and the mean IoU."""
     return learn_classes(small, __doc__, arguments)
 
 

@@ -1,7 +1,7 @@
-"""RegNet: networks whose widths follow a line, as the best of many random networks do.
+"""RegNet: networks whose block widths are a quantised linear function of depth.
 
-After I. Radosavovic and others, "Designing network design spaces", 2020. RegNet-Y weighs its
-channels, RegNet-X does not. Names of parameters are torchvision's.
+After I. Radosavovic and others, "Designing network design spaces", 2020. RegNet-Y has
+squeeze-and-excitation, RegNet-X has not. Names of parameters are torchvision's.
 
     python -m models.regnet --steps 60
 """
@@ -35,7 +35,7 @@ def stage_sizes(depth: int, w_0: int, w_a: float, w_m: float) -> list[tuple[int,
 def bottleneck(
     inputs: int, outputs: int, stride: int, group_width: int, se_ratio: float
 ) -> nn.Sequential:
-    """1x1, 3x3 in groups of `group_width` channels, weighed channels, 1x1."""
+    """1x1, grouped 3x3, squeeze-and-excitation if `se_ratio` is not 0, 1x1."""
     layers: OrderedDict[str, nn.Module] = OrderedDict(
         a=Conv2dNormActivation(inputs, outputs, 1),
         b=Conv2dNormActivation(outputs, outputs, 3, stride, groups=outputs // group_width),
@@ -47,7 +47,7 @@ def bottleneck(
 
 
 class ResBottleneckBlock(nn.Module):
-    """relu(f(x) + x), where x is projected when f changes its shape."""
+    """relu(f(x) + x), with a projection of x if f changes the shape."""
 
     def __init__(
         self, inputs: int, outputs: int, stride: int, group_width: int, se_ratio: float
@@ -66,8 +66,8 @@ class ResBottleneckBlock(nn.Module):
 class RegNet(nn.Module):
     """Images (batch, 3, height, width) to logits (batch, classes).
 
-    `depth`, `w_0`, `w_a`, `w_m` make the stages (see `stage_sizes`), each of which halves the
-    image. `se_ratio` 0 leaves the weights of channels out (RegNet-X).
+    `depth`, `w_0`, `w_a`, `w_m` determine the stages (see `stage_sizes`), each of which halves the
+    image. `se_ratio` 0 omits squeeze-and-excitation (RegNet-X).
     """
 
     def __init__(

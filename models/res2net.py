@@ -1,8 +1,8 @@
-"""Res2Net: a ResNet whose middle convolution goes through groups of channels one after the other.
+"""Res2Net: a ResNet whose bottlenecks convolve groups of channels hierarchically.
 
-After S. Gao and others, "Res2Net: a new multi-scale backbone architecture", 2019. Each group reads
-the result of the one before, so that a block sees windows of several sizes. Names of parameters are
-those of the authors' program.
+After S. Gao and others, "Res2Net: a new multi-scale backbone architecture", 2019. Each group also
+gets the result of the previous one, so a block has receptive fields of several sizes. Parameters
+have the names of the authors' program.
 
     python -m models.res2net --steps 60
 """
@@ -21,8 +21,8 @@ from .resnet import Block, ResNet, convolution
 class Bottle2neck(Block):
     """`scale` groups of 3x3 convolutions between two 1x1 convolutions.
 
-    The last group is passed on. In a block that projects its input, groups do not read each other
-    and the last one is pooled.
+    The last group passes unchanged. In a block that projects its input, groups are independent and
+    the last one is average-pooled.
     """
 
     expansion = 4

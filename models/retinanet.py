@@ -1,4 +1,4 @@
-"""RetinaNet: classifies boxes at every place, by a loss that easy places hardly count in.
+"""RetinaNet: a single-stage detector with the focal loss, which down-weights easy examples.
 
 After T. Lin, P. Goyal, R. Girshick, K. He, P. Dollár, "Focal loss for dense object detection",
 2017. Names of parameters are torchvision's.
@@ -45,7 +45,7 @@ from .scenes import CLASSES
 
 
 def tower(channels: int) -> nn.Sequential:
-    """Four convolutions that all maps share."""
+    """Four 3x3 convolutions, shared by all maps."""
     layers = nn.Sequential(
         *(Conv2dNormActivation(channels, channels, norm_layer=None) for _ in range(4))
     )
@@ -68,8 +68,8 @@ class ClassificationHead(nn.Module):
     def __init__(self, channels: int, anchors: int, classes: int, prior: float = 0.01) -> None:
         super().__init__()
         self.conv = tower(channels)
-        # At first every class has the probability `prior`, so that the many places where there is
-        # nothing do not drown the rest.
+        # Initially every class has the probability `prior`, so that the many background anchors do
+        # not dominate the loss.
         self.cls_logits = last_layer(channels, anchors * classes, -math.log((1 - prior) / prior))
         self.classes = classes
 
@@ -79,7 +79,7 @@ class ClassificationHead(nn.Module):
 
 
 class RegressionHead(nn.Module):
-    """Feature maps to codes of boxes (batch, anchors, 4)."""
+    """Feature maps to box codes (batch, anchors, 4)."""
 
     def __init__(self, channels: int, anchors: int) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class RegressionHead(nn.Module):
 
 
 class RetinaNetHead(nn.Module):
-    """Feature maps to logits and codes of all anchors."""
+    """Feature maps to logits and box codes of all anchors."""
 
     def __init__(self, channels: int, anchors: int, classes: int) -> None:
         super().__init__()
@@ -103,17 +103,17 @@ class RetinaNetHead(nn.Module):
 
 
 def three_sizes(*sizes: int) -> AnchorGenerator:
-    """For each map boxes of a size, 2^(1/3) and 2^(2/3) of it, in three aspect ratios."""
+    """Anchors of three scales (1, 2^(1/3), 2^(2/3)) and three aspect ratios per map."""
     steps = [tuple(int(size * 2 ** (k / 3)) for k in range(3)) for size in sizes]
     return AnchorGenerator(steps, ((0.5, 1.0, 2.0),) * len(sizes))
 
 
 class RetinaNet(Detector):
-    """A detector in one stage.
+    """A single-stage detector.
 
-    `backbone` gives feature maps of `out_channels` channels. An anchor that overlaps a thing by
-    `fg_iou_thresh` belongs to it, one below `bg_iou_thresh` to nothing; others do not count. Of
-    each map the `topk_candidates` best boxes above `score_thresh` are looked at.
+    `backbone` returns feature maps with `out_channels` channels. Anchors with an IoU of at least
+    `fg_iou_thresh` are positive, those below `bg_iou_thresh` negative, and others are ignored. Of
+    each map the `topk_candidates` best boxes above `score_thresh` enter NMS.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class RetinaNet(Detector):
         return {"classification": focal.sum(), "bbox_regression": apart.sum()}
 
     def _goals(self, boxes: np.ndarray, anchors: np.ndarray, matches: np.ndarray) -> np.ndarray:
-        """The codes (anchors, 4) of the things that anchors belong to; 0 for the others."""
+        """The box codes (anchors, 4) of matched objects; 0 for unmatched anchors."""
         goals = np.zeros_like(anchors)
         chosen = matches >= 0
         goals[chosen] = self.coder.encode(boxes[matches[chosen]], anchors[chosen])
@@ -201,12 +201,12 @@ def retinanet_resnet50_fpn(num_classes: int = 91, **options: Any) -> RetinaNet:
 
 
 def small(options: argparse.Namespace) -> RetinaNet:
-    # The scenes have no flat or tall things.
+    # All shapes are about as wide as tall.
     anchors = AnchorGenerator(((10, 14), (18, 22), (26, 30)), ((1.0,),) * 3)
     model = RetinaNet(
         small_pyramid(options.width), len(CLASSES), options.size, options.size, anchors
     )
-    # Weights as small as in the paper suit towers that are wide: in narrow ones signals die out.
+    # The paper's small initial weights suit wide towers; in narrow ones signals would vanish.
     for head in (model.head.classification_head, model.head.regression_head):
         for layer in head.conv:
             nn.init.kaiming_normal_(layer[0].weight, nonlinearity="relu")
@@ -214,7 +214,7 @@ def small(options: argparse.Namespace) -> RetinaNet:
 
 
 def main(arguments: Sequence[str] | None = None) -> Learned:
-    """Finds shapes in drawn scenes; returns the losses and the mean average precision."""
+    """Detects shapes in synthetic scenes; returns the losses and the mean average precision."""
     return learn_to_find(small, __doc__, arguments, steps=800)
 
 

@@ -1,4 +1,4 @@
-"""ShuffleNetV2: half of the channels pass by each block, and a shuffle mixes the halves.
+"""ShuffleNetV2: blocks that transform half of the channels, and shuffle the halves.
 
 After N. Ma and others, "ShuffleNet V2: practical guidelines for efficient CNN architecture
 design", 2018. Names of parameters are torchvision's.
@@ -17,14 +17,14 @@ from .demonstration import learn_digits, parse_options
 
 
 def channel_shuffle(x: metaop.Tensor, groups: int) -> metaop.Tensor:
-    """The channels of x (batch, channels, height, width), one of each group in turn."""
+    """Interleaves the groups of channels of x (batch, channels, height, width)."""
     batch, channels, height, width = x.shape
     split = x.view(batch, groups, channels // groups, height, width)
     return split.transpose(1, 2).reshape(batch, channels, height, width)
 
 
 def pointwise(inputs: int, outputs: int) -> list[nn.Module]:
-    """A 1x1 convolution, batch normalisation and a rectifier."""
+    """1x1 convolution, batch normalisation and ReLU."""
     return [
         nn.Conv2d(inputs, outputs, 1, bias=False),
         nn.BatchNorm2d(outputs),
@@ -33,7 +33,7 @@ def pointwise(inputs: int, outputs: int) -> list[nn.Module]:
 
 
 def depthwise(channels: int, stride: int) -> list[nn.Module]:
-    """A 3x3 convolution of each channel by itself, and batch normalisation."""
+    """Depthwise 3x3 convolution and batch normalisation."""
     return [
         nn.Conv2d(channels, channels, 3, stride, 1, groups=channels, bias=False),
         nn.BatchNorm2d(channels),
@@ -41,9 +41,10 @@ def depthwise(channels: int, stride: int) -> list[nn.Module]:
 
 
 class InvertedResidual(nn.Module):
-    """One branch of half the channels behind the other half.
+    """Two branches with concatenated, shuffled channels: (batch, inputs, …) to (batch, outputs, …).
 
-    With the stride 2 both branches read all channels; with 1 the first half stays as it is.
+    With stride 1 the first branch is the identity of half of the channels. With stride 2 both
+    branches get all channels, and halve the image.
     """
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:

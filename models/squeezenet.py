@@ -1,4 +1,4 @@
-"""SqueezeNet: a small network that squeezes channels before it convolves.
+"""SqueezeNet: a small network of fire modules, which squeeze channels and expand them.
 
 After F. Iandola and others, "SqueezeNet: AlexNet-level accuracy with 50x fewer parameters", 2016.
 Names of parameters are torchvision's.
@@ -17,7 +17,10 @@ from .demonstration import learn_digits, parse_options
 
 
 class Fire(nn.Module):
-    """Squeezes to few channels, then expands by 1x1 and by 3x3 convolutions side by side."""
+    """A 1x1 squeeze layer, then 1x1 and 3x3 expand layers side by side.
+
+    (batch, inputs, height, width) to (batch, 2 expanded, height, width).
+    """
 
     def __init__(self, inputs: int, squeezed: int, expanded: int) -> None:
         super().__init__()

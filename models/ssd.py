@@ -1,4 +1,4 @@
-"""SSD: finds things in one stage, from feature maps of falling size with boxes of rising size.
+"""SSD: a single-stage detector with default boxes on feature maps of several resolutions.
 
 After W. Liu and others, "SSD: single shot multibox detector", 2016. Names of parameters are
 torchvision's.
@@ -44,11 +44,11 @@ from .vgg import vgg16
 
 
 class DefaultBoxGenerator:
-    """Boxes at every place of feature maps, in shares of the image.
+    """Default boxes at every position of feature maps, relative to the image.
 
-    At each place of map k: a square of the scale k, one between it and the next scale, and for each
-    of its aspect ratios a flat and a tall box. Without `steps` (pixels from place to place) the
-    places of a map cover the image evenly.
+    Positions of map k have a square of scale k, one between this and the next scale, and for each
+    aspect ratio a wide and a tall box. `steps` are strides in pixels; by default the positions of a
+    map cover the image evenly.
     """
 
     def __init__(
@@ -68,11 +68,11 @@ class DefaultBoxGenerator:
             self.shapes.append(np.clip(np.array(pairs, np.float32), 0, 1))
 
     def counts(self) -> list[int]:
-        """How many boxes each place of each map has."""
+        """The number of default boxes per position of each map."""
         return [len(shapes) for shapes in self.shapes]
 
     def __call__(self, image: Size, maps: Sequence[Size]) -> list[np.ndarray]:
-        """For each of `maps` (height, width) its boxes (height · width · count, 4), in pixels."""
+        """The boxes (height · width · count, 4) in pixels of each of `maps` (height, width)."""
         size = np.array([image[1], image[0]], np.float32)
         found = []
         for number, (shapes, (height, width)) in enumerate(zip(self.shapes, maps)):
@@ -89,7 +89,7 @@ class DefaultBoxGenerator:
 
 
 class BestMatcher(Matcher):
-    """As a `Matcher` of one threshold, where the best anchor of each thing belongs to it."""
+    """A `Matcher` with one threshold, which also assigns its best anchor to each object."""
 
     def __init__(self, threshold: float) -> None:
         super().__init__(threshold, threshold)
@@ -110,7 +110,7 @@ def initialised(module: nn.Module) -> nn.Module:
 
 
 class ScoringHead(nn.Module):
-    """Feature maps to `columns` numbers for each anchor (batch, anchors, columns)."""
+    """Feature maps to `columns` outputs for each anchor: (batch, anchors, columns)."""
 
     def __init__(self, channels: Sequence[int], anchors: Sequence[int], columns: int) -> None:
         super().__init__()
@@ -127,7 +127,7 @@ class ScoringHead(nn.Module):
 
 
 class SSDHead(nn.Module):
-    """Feature maps to logits (the first class is nothing) and codes of all anchors."""
+    """Feature maps to logits (class 0 is background) and box codes of all anchors."""
 
     def __init__(self, channels: Sequence[int], anchors: Sequence[int], classes: int) -> None:
         super().__init__()
@@ -139,11 +139,10 @@ class SSDHead(nn.Module):
 
 
 class SSD(Detector):
-    """A detector in one stage.
+    """A single-stage detector.
 
-    `backbone` gives feature maps, whose numbers of channels are its `out_channels`. Images get the
-    `size` (height, width). For every thing in an image, `negatives` places that are empty count:
-    those that look least so.
+    `backbone` returns feature maps with the channels `out_channels`. Images are resized to `size`
+    (height, width). Hard negative mining keeps `negatives` background boxes per positive one.
     """
 
     def __init__(
@@ -200,7 +199,7 @@ class SSD(Detector):
         }
 
     def _learned_from(self, entropy: metaop.Tensor, positive: metaop.Tensor) -> metaop.Tensor:
-        """The things, and the empty places that look least so, some for each thing of an image."""
+        """Positives and hard negatives: the background boxes with the largest loss of an image."""
         order = entropy.masked_fill(positive, -metaop.inf).argsort(1, descending=True, stable=True)
         rank = order.argsort(1)
         return positive | (rank < self.negatives * positive.sum(1, keepdim=True))
@@ -232,7 +231,7 @@ class SSD(Detector):
 
 
 def narrowing(inputs: int, width: int, outputs: int, stride: int) -> nn.Sequential:
-    """A narrow layer, and one that makes the map smaller: half, or without its border."""
+    """A 1x1 bottleneck, then a 3x3 convolution with stride 2, or without padding."""
     return nn.Sequential(
         nn.Conv2d(inputs, width, 1),
         nn.ReLU(inplace=True),
@@ -242,7 +241,7 @@ def narrowing(inputs: int, width: int, outputs: int, stride: int) -> nn.Sequenti
 
 
 class VGGFeatures(nn.Module):
-    """Six maps: one of VGG-16 before its fourth pooling, rescaled, and five that follow."""
+    """Six maps: the one before VGG-16's fourth pooling, L2-normalised, and five later ones."""
 
     out_channels = (512, 1024, 512, 256, 256, 256)
 
@@ -250,7 +249,7 @@ class VGGFeatures(nn.Module):
         super().__init__()
         layers = vgg16().features
         pools = [k for k, layer in enumerate(layers) if isinstance(layer, nn.MaxPool2d)]
-        # 75 pixels become 38, as in the paper.
+        # With ceil_mode 75 pixels become 38, as in the paper.
         layers[pools[2]].ceil_mode = True
         self.scale_weight = nn.Parameter(metaop.ones(512) * 20)
         self.features = nn.Sequential(*layers[: pools[3]])
@@ -273,7 +272,7 @@ class VGGFeatures(nn.Module):
 
     def forward(self, images: metaop.Tensor) -> Features:
         x = self.features(images)
-        # Early numbers are larger than late ones, so they are normalised and scaled anew.
+        # Early features have larger norms, so they are L2-normalised with a learned scale.
         maps = [self.scale_weight.view(1, -1, 1, 1) * F.normalize(x)]
         for layer in self.extra:
             x = layer(x)
@@ -300,7 +299,7 @@ def small(options: argparse.Namespace) -> SSD:
 
 
 def main(arguments: Sequence[str] | None = None) -> Learned:
-    """Finds shapes in drawn scenes; returns the losses and the mean average precision."""
+    """Detects shapes in synthetic scenes; returns the losses and the mean average precision."""
     return learn_to_find(small, __doc__, arguments)
 
 

@@ -1,4 +1,4 @@
-"""Swin: a transformer that attends within windows of the image, which shift from layer to layer.
+"""Swin: a hierarchical vision transformer with attention in shifted windows.
 
 After Z. Liu and others, "Swin transformer: hierarchical vision transformer using shifted windows",
 2021. Names of parameters are torchvision's.
@@ -34,7 +34,7 @@ def image_of(windows: metaop.Tensor, size: int, height: int, width: int) -> meta
 
 
 def relative_positions(size: int) -> metaop.Tensor:
-    """A number (size⁴,) for the way from each place of a window to each other one."""
+    """Indices (size⁴,) of the relative position of each pair of pixels of a window."""
     places = metaop.arange(size * size)
     rows, columns = places // size, places % size
     down = rows[:, None] - rows + size - 1
@@ -43,10 +43,10 @@ def relative_positions(size: int) -> metaop.Tensor:
 
 
 class ShiftedWindowAttention(nn.Module):
-    """Attention of the pixels x (batch, height, width, channels) within each window.
+    """Attention within windows of x (batch, height, width, channels); the shape stays.
 
-    Windows start `shift` pixels further down and right, and go on at the other side of the image;
-    what was not neighbours before does not see each other. Images are filled up to whole windows.
+    Windows are shifted cyclically by `shift` pixels, and a mask separates pixels that were not
+    neighbours before. Images are padded to whole windows.
     """
 
     def __init__(
@@ -61,40 +61,40 @@ class ShiftedWindowAttention(nn.Module):
         self.register_buffer("relative_position_index", relative_positions(window))
 
     def describe_ways(self) -> None:
-        """Makes what `ways` reads."""
+        """Creates the parameters of `ways`."""
         table = metaop.zeros((2 * self.window - 1) ** 2, self.heads)
         self.relative_position_bias_table = nn.Parameter(table)
         nn.init.trunc_normal_(self.relative_position_bias_table, std=0.02)
 
     def ways(self) -> metaop.Tensor:
-        """A number for each way from a place of a window to another (ways, heads)."""
+        """The bias of each relative position: (positions, heads)."""
         return self.relative_position_bias_table
 
     def bias(self) -> metaop.Tensor:
-        """What is added to the scores (heads, size², size²) for the way between two places."""
+        """The relative position bias of the scores: (heads, size², size²)."""
         count = self.window**2
         chosen = self.ways()[self.relative_position_index]
         return chosen.view(count, count, self.heads).permute(2, 0, 1)
 
     def projected(self, x: metaop.Tensor) -> metaop.Tensor:
-        """Queries, keys and values of x (…, channels) behind each other (…, 3 channels)."""
+        """Queries, keys and values of x (…, channels), concatenated: (…, 3 channels)."""
         return self.qkv(x)
 
     def attend(
         self, query: metaop.Tensor, key: metaop.Tensor, value: metaop.Tensor, scores: metaop.Tensor
     ) -> metaop.Tensor:
-        """Attention with what is added to the scores."""
+        """Attention with `scores` as an additive bias."""
         dropout = self.attention_dropout if self.training else 0.0
         return F.scaled_dot_product_attention(query, key, value, scores, dropout)
 
     def apart(
         self, height: int, width: int, down: int, right: int, like: metaop.Tensor
     ) -> metaop.Tensor:
-        """-100 for pixels of a window that only the shift brought together, else 0."""
+        """The mask (windows, 1, size², size²): -100 for pairs that the shift has joined, else 0."""
         regions = []
         for length, shift in ((height, down), (width, right)):
             places = metaop.arange(length, device=like.device)
-            # No shift leaves one region; a shift cuts the last window in two.
+            # A shift splits the last window into two regions.
             cut = (places >= length - self.window).long() + (places >= length - shift).long()
             regions.append(cut if shift else places * 0)
         region = 3 * regions[0][:, None] + regions[1]
@@ -124,7 +124,7 @@ class ShiftedWindowAttention(nn.Module):
 
 
 class SwinTransformerBlock(nn.Module):
-    """Attention and a feedforward network of the normalised input, each added to it."""
+    """Pre-norm window attention and MLP, with residual connections; the shape stays."""
 
     attention = ShiftedWindowAttention
 
@@ -163,7 +163,7 @@ class PatchMerging(nn.Module):
 
     @staticmethod
     def corners(x: metaop.Tensor) -> metaop.Tensor:
-        """Squares of four pixels as one of four times the channels."""
+        """Concatenates the channels of 2 × 2 pixels: (batch, height/2, width/2, 4 channels)."""
         x = F.pad(x, (0, 0, 0, x.shape[2] % 2, 0, x.shape[1] % 2))
         return metaop.cat([x[:, row::2, column::2] for column in (0, 1) for row in (0, 1)], -1)
 
@@ -174,9 +174,9 @@ class PatchMerging(nn.Module):
 class SwinTransformer(nn.Module):
     """Images (batch, 3, height, width) to logits (batch, classes).
 
-    `depths` and `num_heads` have the blocks and the heads of each stage; a stage has half the image
-    and twice the channels of the one before. Blocks are skipped more often the deeper they lie, the
-    last one with `stochastic_depth_prob`.
+    `depths` and `num_heads` are the numbers of blocks and heads of each stage; each stage halves
+    the image and doubles the channels. The probability of stochastic depth grows linearly with
+    depth, up to `stochastic_depth_prob`.
     """
 
     block, merging = SwinTransformerBlock, PatchMerging
@@ -244,7 +244,7 @@ class SwinTransformer(nn.Module):
         return self.head(self.norm(x).mean((1, 2)))
 
     def in_order(self) -> list[nn.Module]:
-        """The network as modules of which each takes what the one before gives."""
+        """The network as a sequence of modules, by which a pipeline is cut."""
         inner = [layer for part in self.features for layer in _layers(part)]
         return [*inner, Part(self.classify, self.norm, self.head)]
 

@@ -1,4 +1,4 @@
-"""Swin v2: attention by cosines, and positions that a small network describes.
+"""Swin v2: Swin with scaled cosine attention and a continuous relative position bias.
 
 After Z. Liu and others, "Swin transformer V2: scaling up capacity and resolution", 2021. Names of
 parameters are torchvision's.
@@ -20,9 +20,9 @@ from .swin import PatchMerging, ShiftedWindowAttention, SwinTransformer, SwinTra
 
 
 class ShiftedWindowAttentionV2(ShiftedWindowAttention):
-    """Scores are cosines times a number of each head; the number for a way follows from its length.
+    """Scaled cosine attention with a position bias by an MLP of log-spaced coordinates.
 
-    Keys have no bias, although there is a parameter for it.
+    The bias of keys is fixed at 0, although its parameter exists.
     """
 
     def describe_ways(self) -> None:
@@ -52,7 +52,7 @@ class ShiftedWindowAttentionV2(ShiftedWindowAttention):
 
 
 class SwinTransformerBlockV2(SwinTransformerBlock):
-    """Attention and a feedforward network, whose normalised results are added."""
+    """Window attention and MLP with res-post-norm: results are normalised, then added."""
 
     attention = ShiftedWindowAttentionV2
 
@@ -62,7 +62,7 @@ class SwinTransformerBlockV2(SwinTransformerBlock):
 
 
 class PatchMergingV2(PatchMerging):
-    """Halves the image x (batch, height, width, channels), doubles the channels, normalises."""
+    """Patch merging that normalises after the reduction."""
 
     def __init__(self, width: int) -> None:
         super().__init__(width)

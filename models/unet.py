@@ -1,4 +1,4 @@
-"""U-Net: tells for every pixel what it belongs to.
+"""U-Net: a segmentation network with skip connections between its encoder and its decoder.
 
 After O. Ronneberger, P. Fischer, T. Brox, "U-Net: convolutional networks for biomedical image
 segmentation", 2015, with padding and batch normalisation.
@@ -21,7 +21,7 @@ from .demonstration import Checkpoint, parse_options, train, update
 
 
 class DoubleConvolution(nn.Sequential):
-    """Two 3x3 convolutions with batch normalisation and rectifiers."""
+    """Two 3x3 convolutions, each with batch normalisation and ReLU."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__(
@@ -37,7 +37,8 @@ class DoubleConvolution(nn.Sequential):
 class UNet(nn.Module):
     """Images (batch, channels, height, width) to logits (batch, classes, height, width).
 
-    The image is halved `depth` times, `width` channels at first and twice as many each time.
+    The encoder halves the image `depth` times and doubles the channels, from `width` on. Height and
+    width are multiples of 2 to the power of `depth`.
     """
 
     def __init__(
@@ -80,13 +81,13 @@ def discs(count: int, size: int, random: np.random.Generator) -> tuple[np.ndarra
 
 
 def overlap(logits: metaop.Tensor, inside: metaop.Tensor) -> metaop.Tensor:
-    """The pixels that are found and inside, divided by those that are found or inside."""
+    """The intersection over union of predicted and true pixels."""
     found = logits.argmax(1)
     return (found & inside).sum() / (found | inside).sum()
 
 
 def main(arguments: Sequence[str] | None = None) -> float:
-    """Finds noisy discs; returns how far it overlaps with 64 new ones."""
+    """Segments noisy discs; returns the intersection over union on 64 new ones."""
     options = parse_options(__doc__, arguments, steps=60, batch_size=8, lr=2e-3, size=32, width=8)
     model = UNet(1, 2, options.width, depth=3)
     optimizer = metaop.optim.AdamW(model.parameters(), lr=options.lr)

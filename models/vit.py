@@ -1,7 +1,7 @@
-"""ViT: a transformer that reads an image as a row of patches.
+"""ViT: a transformer encoder that classifies an image as a sequence of patches.
 
 After A. Dosovitskiy and others, "An image is worth 16x16 words: transformers for image recognition
-at scale", 2020. Names of parameters are torchvision's.
+at scale", 2020. Parameters have torchvision's names.
 
     python -m models.vit --steps 150
 """
@@ -19,7 +19,7 @@ from .parallel import OPTIONS, Part
 
 
 class MLPBlock(nn.Sequential):
-    """Widens, bends and narrows."""
+    """The MLP: one hidden layer with GELU."""
 
     def __init__(self, width: int, hidden: int, dropout: float) -> None:
         super().__init__(
@@ -35,7 +35,7 @@ class MLPBlock(nn.Sequential):
 
 
 class EncoderBlock(nn.Module):
-    """Attention and a feedforward network, each added to its normalised input."""
+    """Pre-norm attention and MLP, each with a residual connection; (batch, length, width) stays."""
 
     def __init__(self, heads: int, width: int, hidden: int, dropout: float) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class EncoderBlock(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Positions are added, then come the blocks and a last normalisation."""
+    """Learned position embeddings, the blocks and a final norm; (batch, length, width) stays."""
 
     def __init__(
         self, length: int, layers: int, heads: int, width: int, hidden: int, dropout: float
@@ -101,7 +101,7 @@ class VisionTransformer(nn.Module):
         nn.init.zeros_(self.heads.head.bias)
 
     def embed(self, images: metaop.Tensor) -> metaop.Tensor:
-        """Images as rows of patches (batch, length, width), a class token before them."""
+        """Patch embeddings after the class token: (batch, 1 + patches, width)."""
         patches = self.conv_proj(images).flatten(2).transpose(1, 2)
         token = self.class_token.expand(len(images), -1, -1)
         return metaop.cat((token, patches), 1)
@@ -110,7 +110,7 @@ class VisionTransformer(nn.Module):
         return self.heads(self.encoder(self.embed(images))[:, 0])
 
     def in_order(self) -> list[nn.Module]:
-        """The network as modules of which each takes what the one before gives."""
+        """The network as a sequence of modules, by which a pipeline is cut."""
         encoder = self.encoder
         places = encoder.pos_embedding
         return [

@@ -1,8 +1,8 @@
-"""YOLOX: finds things in one stage without anchors, and chooses itself which place learns what.
+"""YOLOX: an anchor-free single-stage detector with dynamic label assignment (SimOTA).
 
 After Z. Ge, S. Liu, F. Wang, Z. Li, J. Sun, "YOLOX: exceeding YOLO series in 2021", 2021. Each
-place of three maps tells one box; a thing is learned by the few places around its centre that tell
-it best already (SimOTA). The layers stand in `yolox_layers`.
+position of three maps predicts one box. SimOTA assigns an object to the few positions near its
+centre that already predict it best. The layers are in `yolox_layers`.
 
     python -m models.yolox --steps 400 --out runs/yolox
 """
@@ -35,14 +35,14 @@ from .detection_training import Learned, learn_to_find
 from .scenes import CLASSES
 from .yolox_layers import PAFPN, Head
 
-# What it costs that a place lies outside of a thing, or far from its centre.
+# The cost of positions outside an object or far from its centre.
 FAR = 1e5
-# Places within so many cells of the centre of a thing may learn it.
+# Positions within this many cells of the centre of an object are candidates.
 RADIUS = 1.5
 
 
 def places_of(image: Size, maps: Sequence[Size]) -> tuple[np.ndarray, np.ndarray]:
-    """The upper left (places, 2) and the stride (places, 1) of every place of the maps."""
+    """The upper left corner (places, 2) and the stride (places, 1) of every position."""
     corners, strides = [], []
     for height, width in maps:
         stride = image[0] // height
@@ -55,11 +55,11 @@ def places_of(image: Size, maps: Sequence[Size]) -> tuple[np.ndarray, np.ndarray
 def assigned(
     cost: np.ndarray, quality: np.ndarray, candidates: np.ndarray, most: int = 10
 ) -> np.ndarray:
-    """Which thing each place learns, or -1: SimOTA.
+    """SimOTA: the object assigned to each position, or -1.
 
-    `cost` and `quality` (overlap) are (things, places), `candidates` (places,) holds where anything
-    may be learned. A thing gets as many places as the overlaps of its `most` best ones sum up to,
-    the cheapest ones; a place that several want learns the cheapest of them.
+    `cost` and `quality` (IoU) are (things, places); `candidates` (places,) is a mask. The dynamic k
+    of an object is the sum of its `most` largest IoUs. It gets the k positions of lowest cost; a
+    position chosen by several objects gets the one of lowest cost.
     """
     chosen = np.zeros(cost.shape, bool)
     for row, overlap, price in zip(chosen, quality, cost):
@@ -72,9 +72,9 @@ def assigned(
 
 
 class YOLOX(Detector):
-    """A detector in one stage, without anchors; the first label is 1.
+    """An anchor-free single-stage detector; labels start at 1.
 
-    `backbone` gives feature maps with `out_channels` channels, `width` are those of the heads.
+    `backbone` returns feature maps with `out_channels` channels; `width` is that of the heads.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class YOLOX(Detector):
     def told(
         self, features: Features, batch: Batch
     ) -> tuple[metaop.Tensor, metaop.Tensor, np.ndarray, np.ndarray]:
-        """Boxes (batch, places, 4), logits (thing, then classes), corners and strides of places."""
+        """Boxes (batch, places, 4), logits (objectness, then classes), corners and strides."""
         maps = list(features.values())
         found = metaop.cat([head(value) for head, value in zip(self.heads, maps)], 1)
         corners, strides = places_of(batch.size, map_sizes(maps))
@@ -121,7 +121,7 @@ class YOLOX(Detector):
             thing = learned[rows]
             positive[number, rows] = 1
             goals[number, rows] = true[thing]
-            # A class is learned as sure as the box is right.
+            # The target of the true class is the IoU of the box.
             classes[number, rows, labels[thing] - 1] = quality[thing, rows]
         device, count = boxes.device, max(float(positive.sum()), 1.0)
         goal, kind, thing_there = (
@@ -146,7 +146,7 @@ class YOLOX(Detector):
         corners: np.ndarray,
         strides: np.ndarray,
     ) -> np.ndarray:
-        """The thing that each place learns, or -1."""
+        """The object assigned to each position, or -1."""
         centres = corners + strides / 2
         inside = ((centres > true[:, None, :2]) & (centres < true[:, None, 2:])).all(-1)
         middle = (true[:, :2] + true[:, 2:])[:, None] / 2
@@ -190,7 +190,7 @@ def small(options: argparse.Namespace) -> YOLOX:
 
 
 def main(arguments: Sequence[str] | None = None) -> Learned:
-    """Finds shapes in drawn scenes; returns the losses and the mean average precision."""
+    """Detects shapes in synthetic scenes; returns the losses and the mean average precision."""
     return learn_to_find(small, __doc__, arguments, steps=400)
 
 

@@ -1,4 +1,4 @@
-"""The layers of YOLOX: a trunk, a pyramid that goes down and up again, decoupled heads.
+"""The layers of YOLOX: the CSPDarknet backbone, the PAFPN neck and the decoupled heads.
 
 After Z. Ge, S. Liu, F. Wang, Z. Li, J. Sun, "YOLOX: exceeding YOLO series in 2021", 2021.
 """
@@ -19,7 +19,7 @@ def convolution(inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Mod
 
 
 class Bottleneck(nn.Module):
-    """Two convolutions, added to what they read where `shortcut` holds."""
+    """1x1 and 3x3 convolutions, with a residual connection if `shortcut`."""
 
     def __init__(self, channels: int, shortcut: bool) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class Bottleneck(nn.Module):
 
 
 class CSPLayer(nn.Module):
-    """Half of the channels go through `count` bottlenecks, the other half around them."""
+    """Half of the channels pass through `count` bottlenecks, the other half bypasses them."""
 
     def __init__(self, inputs: int, outputs: int, count: int, shortcut: bool = True) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class CSPLayer(nn.Module):
 
 
 class SPPBottleneck(nn.Module):
-    """The map beside its maxima over windows of three sizes."""
+    """Spatial pyramid pooling: the map concatenated with its max-poolings of three sizes."""
 
     def __init__(self, inputs: int, outputs: int, sizes: Sequence[int] = (5, 9, 13)) -> None:
         super().__init__()
@@ -63,10 +63,10 @@ class SPPBottleneck(nn.Module):
 
 
 class CSPDarknet(nn.Module):
-    """Images to three maps: an eighth, a sixteenth and a thirty-second of the image.
+    """Images to three maps with the strides 8, 16 and 32, and 4, 8 and 16 times `width` channels.
 
-    They have 4, 8 and 16 times `width` channels. The first layer sees squares of `stem` × `stem`
-    pixels as one place; with 1 instead of 2 all maps are twice as large.
+    The first layer (Focus) moves squares of `stem` × `stem` pixels into channels; with 1 instead of
+    2 all strides are halved.
     """
 
     def __init__(self, width: int, depth: int, stem: int = 2) -> None:
@@ -98,7 +98,7 @@ class CSPDarknet(nn.Module):
 
 
 class PAFPN(nn.Module):
-    """Three maps that know each other: the smallest is enlarged to the others, and back again."""
+    """The PAFPN neck: a top-down and a bottom-up path over three maps."""
 
     def __init__(self, width: int, depth: int, stem: int = 2) -> None:
         super().__init__()
@@ -127,9 +127,9 @@ class PAFPN(nn.Module):
 
 
 class Head(nn.Module):
-    """Of one map: logits of the classes, a box, and whether there is a thing at all.
+    """The decoupled head of a map: box, objectness and class logits.
 
-    Classes and boxes have convolutions of their own (a decoupled head).
+    Classification and regression have separate convolutions.
     """
 
     def __init__(self, inputs: int, width: int, classes: int, prior: float = 0.01) -> None:
