@@ -1,7 +1,7 @@
-"""Made-up clicks of people on things, whose probabilities are known, and how well a network ranks.
+"""Synthetic clicks with known probabilities, and the training of click predictors.
 
-A click is likelier where two hidden vectors of the person and the thing point the same way, at some
-hours, and for some pairs of country and category that no single feature tells.
+The probability of a click depends on the product of latent vectors of person and thing, on the hour
+and the price, and on the pair of country and category, which no single feature predicts.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ NUMBERS = 3
 
 
 class Clicks(NamedTuple):
-    """Features of each row, whether there was a click, and how likely it was.
+    """Features of each row, whether there was a click, and its probability `chance`.
 
-    `numbers` (rows, 3), float32, are two waves of the hour and the price; `kinds` (rows, 4), int64,
-    say which person, thing, country and category.
+    `numbers` (rows, 3), float32, are dense: sine and cosine of the hour, and the price. `kinds`
+    (rows, 4), int64, are categorical: person, thing, country and category.
     """
 
     numbers: np.ndarray
@@ -41,7 +41,7 @@ class Clicks(NamedTuple):
 
 
 def draw_clicks(count: int, seed: int) -> Clicks:
-    """So many rows of one made-up shop; `seed` says which."""
+    """`count` random rows of a synthetic shop, determined by `seed`."""
     random = np.random.default_rng(seed)
     tastes, traits = random.normal(size=(SIZES[0], 4)), random.normal(size=(SIZES[1], 4))
     countries, categories = (random.integers(0, size, rows) for size, rows in ((6, 60), (8, 80)))
@@ -58,9 +58,9 @@ def draw_clicks(count: int, seed: int) -> Clicks:
 
 
 def ranking(scores: np.ndarray, clicked: np.ndarray) -> float:
-    """The area under the ROC curve: how often a row with a click has the higher score.
+    """The area under the ROC curve: the probability that a click has the higher score.
 
-    Equal scores count half. NaN where all rows are alike.
+    Ties count half. NaN if all rows have the same label.
     """
     values, places, counts = np.unique(scores, return_inverse=True, return_counts=True)
     del values
@@ -77,10 +77,10 @@ def learn_clicks(
     options: argparse.Namespace,
     rule: Callable[..., metaop.optim.Optimizer] = metaop.optim.Adam,
 ) -> float:
-    """Learns from most rows; returns the area under the curve of the others.
+    """Trains on most rows; returns the area under the ROC curve of the others.
 
-    The model makes logits (rows,) of numbers and kinds; `rule` makes its optimizer. The area that
-    the true probabilities have is printed beside it: no network can reach more in the mean.
+    The model maps numbers and kinds to logits (rows,); `rule` makes its optimizer. The area of the
+    true probabilities is printed too, as the expected upper bound.
     """
     rows = draw_clicks(options.rows, options.seed)
     kept = len(rows.clicked) // 5

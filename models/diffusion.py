@@ -1,8 +1,8 @@
-"""Diffusion: draws digits by taking away noise, a little at a time.
+"""Diffusion: generates digits by gradual denoising (DDPM and DDIM).
 
 After J. Ho and others, "Denoising diffusion probabilistic models", 2020, and J. Song and others,
-"Denoising diffusion implicit models", 2020. A U-Net is shown images under more or less noise, and
-says what the noise is. Sampling begins with nothing but noise.
+"Denoising diffusion implicit models", 2020. A U-Net predicts the noise in noisy images; sampling
+starts from pure noise.
 
     python -m models.diffusion --steps 600 --checkpoint runs/diffusion.pth --out runs/digits.png
 """
@@ -22,8 +22,8 @@ from metaop.nn import functional as F
 from .demonstration import Checkpoint, digit_images, drawn_rows, parse_options, train, update
 
 
-def time_waves(times: metaop.Tensor, width: int) -> metaop.Tensor:
-    """Times (batch,) as cosines and sines (batch, width), from fast waves to slow ones."""
+def timestep_embedding(times: metaop.Tensor, width: int) -> metaop.Tensor:
+    """Sinusoidal embeddings (batch, width) of time steps (batch,): cosines, then sines."""
     half = width // 2
     powers = metaop.arange(half, device=times.device) / half
     angles = times[:, None] * 10000.0**-powers
@@ -31,7 +31,10 @@ def time_waves(times: metaop.Tensor, width: int) -> metaop.Tensor:
 
 
 class Block(nn.Module):
-    """Two convolutions with a shortcut; between them each channel gets what the time says."""
+    """A residual block: two convolutions, with the projected time embedding added in between.
+
+    (batch, inputs, …) to (batch, outputs, …).
+    """
 
     def __init__(self, inputs: int, outputs: int, time: int, groups: int) -> None:
         super().__init__()
@@ -41,7 +44,7 @@ class Block(nn.Module):
         self.norm2 = nn.GroupNorm(groups, outputs)
         self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1)
         self.shortcut = nn.Conv2d(inputs, outputs, 1) if inputs != outputs else nn.Identity()
-        # A block begins as its shortcut.
+        # Zero initialisation: a block starts as its shortcut.
         nn.init.zeros_(self.conv2.weight)
         nn.init.zeros_(self.conv2.bias)
 
@@ -51,7 +54,7 @@ class Block(nn.Module):
 
 
 class Attention(nn.Module):
-    """Attention of all pixels (batch, width, rows, columns) to each other, added to them."""
+    """Self-attention over the pixels of (batch, width, rows, columns), added to its input."""
 
     def __init__(self, width: int, groups: int) -> None:
         super().__init__()
@@ -68,7 +71,7 @@ class Attention(nn.Module):
 class UNet(nn.Module):
     """Noisy images (batch, channels, height, width) and times (batch,) to the noise in them.
 
-    Images are halved once, and so height and width are even.
+    The image is halved once, so height and width must be even.
     """
 
     def __init__(self, channels: int = 1, width: int = 32, groups: int = 4) -> None:
@@ -90,7 +93,7 @@ class UNet(nn.Module):
         self.head = nn.Conv2d(width, channels, 3, padding=1)
 
     def forward(self, images: metaop.Tensor, times: metaop.Tensor) -> metaop.Tensor:
-        time = self.time(time_waves(times, self.width).to(images.dtype))
+        time = self.time(timestep_embedding(times, self.width).to(images.dtype))
         large = self.before(self.entry(images), time)
         small = self.down(self.halve(large), time)
         small = self.up(self.attention(small), time)
@@ -98,26 +101,26 @@ class UNet(nn.Module):
         return self.head(F.silu(self.norm(x)))
 
 
-class Noise:
-    """How much of an image is left after each of `steps` times: `kept[t]`, from nearly 1 to 0.
+class NoiseSchedule:
+    """The cosine schedule of `steps` time steps (A. Nichol, P. Dhariwal, 2021).
 
-    An image at time t is sqrt(kept[t]) of it and sqrt(1 - kept[t]) of normal noise. What is left
-    falls with a cosine (A. Nichol, P. Dhariwal, 2021).
+    A noisy image is x_t = sqrt(alpha_bar[t]) x_0 + sqrt(1 - alpha_bar[t]) noise, where alpha_bar
+    falls from nearly 1 to nearly 0. `beta` is the variance that each step adds.
     """
 
     def __init__(self, steps: int = 100) -> None:
         angles = (np.arange(steps + 1) / steps + 0.008) / 1.008 * math.pi / 2
         whole = np.cos(angles) ** 2
-        # The noise that a step adds has at most 0.999 of the variance.
-        self.added = np.minimum(1 - whole[1:] / whole[:-1], 0.999)
-        self.kept = np.cumprod(1 - self.added)
+        # As in the paper, beta is at most 0.999.
+        self.beta = np.minimum(1 - whole[1:] / whole[:-1], 0.999)
+        self.alpha_bar = np.cumprod(1 - self.beta)
 
     def loss(
         self, model: nn.Module, images: metaop.Tensor, times: metaop.Tensor, noise: metaop.Tensor
     ) -> metaop.Tensor:
-        """The mean square by which `model` misses the noise that `images` get at `times`."""
-        kept = metaop.from_numpy(self.kept).to(images)[times][:, None, None, None]
-        noisy = kept.sqrt() * images + (1 - kept).sqrt() * noise
+        """The mean squared error of the noise that `model` predicts at `times` (batch,)."""
+        alpha_bar = metaop.from_numpy(self.alpha_bar).to(images)[times][:, None, None, None]
+        noisy = alpha_bar.sqrt() * images + (1 - alpha_bar).sqrt() * noise
         return F.mse_loss(model(noisy, times), noise)
 
     def sample(
@@ -125,29 +128,32 @@ class Noise:
     ) -> metaop.Tensor:
         """Images from noise `start` (batch, channels, height, width), in [-1, 1].
 
-        With `eta` 1 each step adds noise again (DDPM); with 0 nothing is drawn (DDIM), and fewer
-        `steps`, spread over all times, are enough.
+        With `eta` 1 each step adds noise (DDPM); with 0 sampling is deterministic (DDIM), and fewer
+        `steps`, spread over all times, suffice.
         """
-        total = len(self.kept)
+        total = len(self.alpha_bar)
         times = np.linspace(total - 1, 0, steps or total).round().astype(int)
         x = start
         with metaop.no_grad():
             for time, following in zip(times, [*times[1:], -1]):
-                kept, next_kept = self.kept[time], self.kept[following] if following >= 0 else 1.0
+                alpha_bar = self.alpha_bar[time]
+                next_alpha_bar = self.alpha_bar[following] if following >= 0 else 1.0
                 batch = metaop.full((len(x),), int(time), dtype=metaop.int64, device=x.device)
                 noise = model(x, batch)
-                image = (x - math.sqrt(1 - kept) * noise) / math.sqrt(kept)
+                image = (x - math.sqrt(1 - alpha_bar) * noise) / math.sqrt(alpha_bar)
                 image = image.clamp(-1, 1)
-                noise = (x - math.sqrt(kept) * image) / math.sqrt(1 - kept)
-                fresh = eta * math.sqrt((1 - next_kept) / (1 - kept) * (1 - kept / next_kept))
-                x = math.sqrt(next_kept) * image + math.sqrt(1 - next_kept - fresh**2) * noise
-                if fresh > 0:
-                    x = x + fresh * metaop.randn_like(x)
+                noise = (x - math.sqrt(alpha_bar) * image) / math.sqrt(1 - alpha_bar)
+                ratio = (1 - next_alpha_bar) / (1 - alpha_bar)
+                sigma = eta * math.sqrt(ratio * (1 - alpha_bar / next_alpha_bar))
+                x = math.sqrt(next_alpha_bar) * image
+                x = x + math.sqrt(1 - next_alpha_bar - sigma**2) * noise
+                if sigma > 0:
+                    x = x + sigma * metaop.randn_like(x)
         return x
 
 
 def draw_sheet(path: Path, images: np.ndarray) -> None:
-    """Writes images (count, 1, height, width) in [-1, 1] beside each other as one picture."""
+    """Writes images (count, 1, height, width) in [-1, 1] side by side into one picture."""
     from PIL import Image
 
     sheet = np.concatenate(list(images[:, 0]), 1)
@@ -157,13 +163,13 @@ def draw_sheet(path: Path, images: np.ndarray) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> list[float]:
-    """Learns the digits of scikit-learn and draws some; returns the losses."""
+    """Learns the digits of scikit-learn and generates some; returns the losses."""
     options = parse_options(
         __doc__, arguments, steps=600, batch_size=32, lr=2e-3, width=16, times=100, draw=8,
         draw_steps=20, eta=0.0, out="",
     )  # fmt: skip
     images, _ = digit_images(8, 1)
-    model, noise = UNet(1, options.width), Noise(options.times)
+    model, noise = UNet(1, options.width), NoiseSchedule(options.times)
     optimizer = metaop.optim.AdamW(model.parameters(), lr=options.lr)
 
     def step(number: int) -> dict[str, metaop.Tensor]:

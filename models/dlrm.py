@@ -1,9 +1,9 @@
-"""DLRM: products of all pairs of embedded features say whether there is a click.
+"""DLRM: click prediction from dot products of all pairs of feature embeddings.
 
 After M. Naumov and others, "Deep learning recommendation model for personalization and
-recommendation systems", 2019. Names of parameters are those of the authors' program. The gradients
-of its tables are lists of the rows in use: a step costs what these rows cost, however large a table
-is. Adagrad takes them, as it takes the dense gradients of the layers.
+recommendation systems", 2019. Names of parameters are those of the authors' program. Its embedding
+tables have sparse gradients, so the cost of a step does not depend on their sizes. Adagrad supports
+sparse and dense gradients.
 
     python -m models.dlrm --steps 600
 """
@@ -22,7 +22,7 @@ from .demonstration import parse_options
 
 
 def layers(sizes: Sequence[int], last: bool) -> nn.Sequential:
-    """Fully connected layers with rectifiers; behind the last there is one only if it is said."""
+    """Fully connected layers with ReLU in between, and after the last one if `last`."""
     found: list[nn.Module] = []
     for inputs, outputs in itertools.pairwise(sizes):
         layer = nn.Linear(inputs, outputs)
@@ -33,10 +33,10 @@ def layers(sizes: Sequence[int], last: bool) -> nn.Sequential:
 
 
 class DLRM(nn.Module):
-    """Numbers (batch, numbers) and kinds (batch, features) to logits (batch,).
+    """Dense features (batch, numbers) and categorical ones (batch, features) to logits (batch,).
 
-    `bottom` are the widths of the layers that read the numbers, and `top` of those that read the
-    products. Each feature is a bag of values in the authors' program: here, of one value.
+    `bottom` are the widths of the MLP of dense features, `top` those of the MLP of interactions.
+    In the authors' program a categorical feature is a bag of values; here it has one value.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class DLRM(nn.Module):
 
 
 def main(arguments: Sequence[str] | None = None) -> float:
-    """Learns made-up clicks; returns the area under the ROC curve of new rows."""
+    """Learns synthetic clicks; returns the area under the ROC curve of new rows."""
     options = parse_options(
         __doc__, arguments, steps=600, batch_size=256, lr=1e-1, rows=20_000, width=8
     )

@@ -1,6 +1,7 @@
-"""Small worlds to act in, several at once: a pole on a cart, and a grid with pits.
+"""Small vectorised environments for reinforcement learning: a cart pole, and a grid with pits.
 
-A world has `inputs` numbers that describe it and `actions`; all copies of it act together.
+An environment has observations of `inputs` numbers and a number of `actions`; all its copies step
+together.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from metaop.errors import ArgumentError
 
 
 class World:
-    """`count` copies of a world. An episode begins anew by itself when it has ended."""
+    """`count` copies of an environment, which reset automatically at the end of an episode."""
 
     inputs: int
     actions: int
-    # Episodes are cut off after so many steps.
+    # Episodes are truncated after this many steps.
     limit: int
 
     def __init__(self, count: int, seed: int = 0) -> None:
@@ -27,35 +28,36 @@ class World:
         self.reset()
 
     def start(self, count: int) -> np.ndarray:
-        """States (count, …) in which episodes begin."""
+        """Random initial states (count, …)."""
         raise NotImplementedError
 
     def move(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Changes the states by actions (count,): rewards (count,), and which episodes ended."""
+        """Updates the states by actions (count,); returns rewards and terminations (count,)."""
         raise NotImplementedError
 
     def seen(self) -> np.ndarray:
-        """The states as a network reads them (count, inputs), float32."""
+        """The observations (count, inputs), float32."""
         raise NotImplementedError
 
     def reset(self) -> np.ndarray:
-        """Begins all episodes; returns what is seen (count, inputs)."""
+        """Starts all episodes; returns observations (count, inputs)."""
         self.steps = np.zeros(self.count, np.int64)
         self.state = self.start(self.count)
         return self.seen()
 
     def state_dict(self) -> dict[str, metaop.Tensor]:
-        """Where all copies stand; what is random in the next steps is not kept."""
+        """The states of all copies, without the random generator."""
         return {"state": metaop.tensor(self.state), "steps": metaop.tensor(self.steps)}
 
     def load_state_dict(self, kept: dict[str, metaop.Tensor]) -> None:
-        """Goes on where all copies stood."""
+        """Restores the states of all copies."""
         self.state, self.steps = (np.array(kept[name].numpy()) for name in ("state", "steps"))
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, ...]:
-        """What is seen next (count, inputs), rewards, which episodes ended, and which were cut off.
+        """Observations (count, inputs), rewards, terminations, truncations and last observations.
 
-        Fifth comes what an episode that is over showed last; of others it is what is seen next.
+        The last observations are those before the automatic reset; for episodes that continue they
+        equal the first result.
         """
         actions = np.asarray(actions)
         if actions.shape != (self.count,) or not np.isin(actions, range(self.actions)).all():
@@ -76,12 +78,12 @@ class World:
 
 
 class CartPole(World):
-    """A pole that stands on a cart, which is pushed to the left (0) or to the right (1).
+    """A pole balanced on a cart, which is pushed to the left (0) or to the right (1).
 
     After A. Barto, R. Sutton, C. Anderson, 1983, with the numbers of Gym's CartPole-v1: steps of 20
-    ms, pushes of 10 N, a cart of 1 kg, a pole of 0.1 kg and 1 m. States are the place and speed of
-    the cart and the angle and its speed. Each step is worth 1; an episode ends when the pole leans
-    by more than 12° or the cart is more than 2.4 m away.
+    ms, pushes of 10 N, a cart of 1 kg, a pole of 0.1 kg and 1 m. States are the position and
+    velocity of the cart, and the angle and angular velocity of the pole. Each step has the reward
+    1; an episode ends when the pole leans by more than 12° or the cart is more than 2.4 m away.
     """
 
     inputs, actions, limit = 4, 2, 500
@@ -109,10 +111,10 @@ class CartPole(World):
 
 
 class GridWorld(World):
-    """A square of fields: walk from any of them to the goal, around the pits.
+    """A square grid: walk from a random cell to the goal, around the pits.
 
-    Actions go up, down, left and right; at the wall nothing moves. A step costs 0.05, a pit 1, and
-    the goal is worth 1; both end the episode. A network sees a 1 at the place where it stands.
+    Actions are up, down, left and right; walls block. The reward is -0.05 for a step, -1 for a pit
+    and 1 for the goal; the last two end the episode. Observations are the one-hot cell.
     """
 
     actions, limit = 4, 40
@@ -123,7 +125,7 @@ class GridWorld(World):
     inputs = size * size
 
     def worth(self, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Rewards for coming to places (count, 2), and whether an episode ends there."""
+        """The rewards of cells (count, 2), and whether an episode ends there."""
         at_goal = (places == self.goal).all(-1)
         in_pit = (places[:, None] == np.array(self.pits)).all(-1).any(1)
         return np.where(at_goal, 1.0, np.where(in_pit, -1.0, -0.05)), at_goal | in_pit
@@ -145,14 +147,14 @@ WORLDS: dict[str, type[World]] = {"cart_pole": CartPole, "grid_world": GridWorld
 
 
 def world_of(name: str, count: int, seed: int) -> World:
-    """So many copies of a world of `WORLDS`."""
+    """`count` copies of one of `WORLDS`."""
     if name not in WORLDS:
         raise ArgumentError(f"--world is {name!r}", fix=f"one of {sorted(WORLDS)}")
     return WORLDS[name](count, seed)
 
 
 def mean_return(name: str, choose: Callable[[np.ndarray], np.ndarray], seed: int) -> float:
-    """The mean sum of rewards of 16 episodes; `choose` gives actions for what is seen."""
+    """The mean return of 16 episodes; the policy `choose` maps observations to actions."""
     world = world_of(name, 16, seed)
     seen, sums, running = world.seen(), np.zeros(16), np.ones(16, bool)
     while running.any():

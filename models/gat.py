@@ -1,4 +1,4 @@
-"""GAT: nodes choose by attention which neighbours they listen to.
+"""GAT: a graph network that weights neighbours by attention.
 
 After P. Veličković and others, "Graph attention networks", 2017. The demonstration is that of
 gcn.py.
@@ -22,7 +22,7 @@ from .gcn import learn_sides
 class GAT(nn.Module):
     """A graph and features (nodes, inputs) to logits (nodes, classes).
 
-    Heads of the first layer stand beside each other; those of the last one have a mean.
+    The heads of the first layer are concatenated, those of the last one averaged.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class GAT(nn.Module):
 
 
 def main(arguments: Sequence[str] | None = None) -> float:
-    """Learns from two members and returns the share of all that it gets right."""
+    """Learns from two labels; returns the accuracy on all members."""
     options = parse_options(
         __doc__, arguments, steps=100, batch_size=2, lr=1e-2, hidden=8, heads=4, dropout=0.3,
     )  # fmt: skip

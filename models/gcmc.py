@@ -1,8 +1,8 @@
-"""GCMC: guesses ratings from the graph of who has rated what.
+"""GCMC: matrix completion with a graph autoencoder of users and items.
 
-After R. van den Berg, T. Kipf, M. Welling, "Graph convolutional matrix completion", 2017. People
-are described by what they rated, things by who rated them, each rating with weights of its own; the
-demonstration makes up both, and hides some ratings.
+After R. van den Berg, T. Kipf, M. Welling, "Graph convolutional matrix completion", 2017. Each
+rating level has its own message weights. The demonstration has synthetic ratings, of which some are
+held out.
 
     python -m models.gcmc --steps 300
 """
@@ -21,10 +21,11 @@ from .demonstration import Checkpoint, parse_options, train, update
 
 
 class GCMC(nn.Module):
-    """Links of people and things to logits (people, things, ratings) of all their ratings.
+    """Normalised adjacency matrices to logits (people, things, ratings) of all pairs.
 
-    `links` (ratings, people, things) are those of `links_of`. What describes a person or thing at
-    first is only which it is. A rating's weights are those of the one below it and some more.
+    `links` (ratings, people, things) are those of `links_of`. Input features are one-hot. Weights
+    are shared between levels by sums: those of a level include all lower ones. The decoder is
+    bilinear, with `bases` basis matrices.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class GCMC(nn.Module):
             nn.init.xavier_uniform_(table)
 
     def forward(self, links: metaop.Tensor) -> metaop.Tensor:
-        # Whole messages are left out, so that no one relies on one of them.
+        # Node dropout of the paper, here per message.
         links = F.dropout(links, self.dropout, self.training)
         rated = F.relu((links @ self.things.cumsum(0)).sum(0))
         raters = F.relu((links.transpose(1, 2) @ self.people.cumsum(0)).sum(0))
@@ -53,9 +54,9 @@ class GCMC(nn.Module):
 
 
 def links_of(rows: np.ndarray, people: int, things: int, ratings: int) -> np.ndarray:
-    """Ratings (count, 3) of person, thing and rating as matrices (ratings, people, things).
+    """Rows (count, 3) of person, thing and rating as matrices (ratings, people, things).
 
-    A link is 1 by the roots of how much the person has rated and how often the thing was rated.
+    The normalisation is symmetric: 1 / sqrt(degree of the person * degree of the thing).
     """
     links = np.zeros((ratings, people, things))
     links[rows[:, 2], rows[:, 0], rows[:, 1]] = 1
@@ -65,9 +66,9 @@ def links_of(rows: np.ndarray, people: int, things: int, ratings: int) -> np.nda
 
 
 def made_up(people: int, things: int, share: float, random: np.random.Generator) -> np.ndarray:
-    """Ratings (count, 3), int64, from 0 to 4: tastes and traits agree, some more than others.
+    """Synthetic rows (count, 3), int64, with ratings from 0 to 4.
 
-    A rating is rounded from a number with normal noise of deviation 0.4.
+    They are rounded from a low-rank matrix with biases and normal noise of deviation 0.4.
     """
     tastes, traits = random.normal(size=(people, 2)), random.normal(size=(things, 2))
     liking = 2 + 0.7 * tastes @ traits.T + 0.6 * random.normal(size=things)
@@ -78,7 +79,7 @@ def made_up(people: int, things: int, share: float, random: np.random.Generator)
 
 
 def main(arguments: Sequence[str] | None = None) -> float:
-    """Learns from most ratings; returns the root of the mean squared error of the others."""
+    """Learns most ratings; returns the root mean squared error of held-out ones."""
     options = parse_options(
         __doc__, arguments, steps=300, batch_size=2048, lr=3e-2, people=100, things=80, share=0.4,
         hidden=32,
@@ -106,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> float:
         return float(np.sqrt(np.mean((guesses - hidden[:, 2]) ** 2)))
 
     found = error(expected[hidden[:, 0], hidden[:, 1]])
-    print(f"error {found:.3f} of hidden ratings; {error(known[:, 2].mean()):.3f} with their mean")
+    print(f"error {found:.3f} of held-out ratings; {error(known[:, 2].mean()):.3f} with their mean")
     return found
 
 

@@ -1,8 +1,8 @@
-"""GCN: tells nodes of a graph apart by their features and those of their neighbours.
+"""GCN: a graph convolutional network for node classification.
 
 After T. Kipf and M. Welling, "Semi-supervised classification with graph convolutional networks",
-2016. The demonstration is Zachary's karate club: two members are known to side with the
-instructor and with the president, and the network finds the side of everyone else.
+2016. The demonstration is Zachary's karate club: the sides of the instructor and
+of the president are known, and the network predicts those of all other members.
 
     python -m models.gcn --steps 100
 """
@@ -51,10 +51,9 @@ def karate_club() -> tuple[graphs.Graph, np.ndarray]:
 def learn_sides(
     title: str, build: Callable[[int], nn.Module], options: argparse.Namespace
 ) -> float:
-    """Learns the sides from two members; returns the share of all that it gets right.
+    """Learns the sides from two labels; returns the accuracy on all members.
 
-    `build(features)` makes a network of a graph and features (nodes, features), here the numbers of
-    the members.
+    `build(features)` makes a network of a graph and features (nodes, features), here one-hot.
     """
     graph, sides = karate_club()
     known = metaop.tensor([0, 33])  # the instructor and the president
@@ -76,7 +75,7 @@ def learn_sides(
 
 
 def main(arguments: Sequence[str] | None = None) -> float:
-    """Learns from two members and returns the share of all that it gets right."""
+    """Learns from two labels; returns the accuracy on all members."""
     options = parse_options(__doc__, arguments, steps=100, batch_size=2, lr=1e-2, hidden=16)
     return learn_sides("GCN", lambda features: GCN(features, options.hidden, 2), options)
 

@@ -1,8 +1,9 @@
-"""GIN: tells whole graphs apart, as well as passing messages can.
+"""GIN: graph classification as powerful as message passing can be.
 
-After K. Xu and others, "How powerful are graph neural networks?", 2018. Sums keep apart what means
-confuse; each is followed by a network, and the sums over the nodes after every layer are read. The
-demonstration tells rings, stars, trees and random graphs of networkx apart by nothing but edges.
+After K. Xu and others, "How powerful are graph neural networks?", 2018. Sums over neighbours
+distinguish multisets that means and maxima confuse. An MLP follows each sum, and the readout uses
+the sums over all nodes after every layer. The demonstration classifies rings, stars, trees and
+random graphs by their edges alone.
 
     python -m models.gin --steps 60
 """
@@ -23,7 +24,7 @@ from .demonstration import Checkpoint, parse_options, train, update
 
 
 class GIN(nn.Module):
-    """Joined graphs and features (nodes, inputs) to logits (graphs, classes)."""
+    """A batch of graphs and features (nodes, inputs) to logits (graphs, classes)."""
 
     def __init__(self, inputs: int, hidden: int, num_classes: int, layers: int = 3) -> None:
         super().__init__()
@@ -42,7 +43,7 @@ class GIN(nn.Module):
                 for size in [inputs] + [hidden] * (layers - 1)
             ]
         )
-        # What is read before the first layer and after each.
+        # One readout before the first layer and one after each layer.
         self.heads = nn.ModuleList(
             [nn.Linear(size, num_classes) for size in [inputs] + [hidden] * layers]
         )
@@ -74,14 +75,14 @@ def drawn_graph(kind: int, random: np.random.Generator) -> networkx.Graph:
 
 
 def drawn_graphs(count: int, random: np.random.Generator) -> tuple[graphs.Graph, np.ndarray]:
-    """So many random graphs, joined, and their kinds (count,), int64."""
+    """A batch of `count` random graphs, and their classes (count,), int64."""
     kinds = random.integers(0, 4, count)
     found = [graphs.from_networkx(drawn_graph(kind, random)) for kind in kinds]
     return graphs.batch(found), kinds
 
 
 def main(arguments: Sequence[str] | None = None) -> float:
-    """Learns to tell graphs apart; returns the share of 200 new ones that it gets right."""
+    """Learns to classify graphs; returns the accuracy on 200 new ones."""
     options = parse_options(
         __doc__, arguments, steps=60, batch_size=32, lr=1e-2, hidden=16, layers=3
     )

@@ -1,8 +1,8 @@
-"""GraphSAGE: learns from parts of a large graph, and judges nodes that it has never seen.
+"""GraphSAGE: inductive node classification with sampled neighbourhoods.
 
 After W. Hamilton, R. Ying, J. Leskovec, "Inductive representation learning on large graphs", 2017.
-Each batch is a few nodes with some of their neighbours, and some of theirs. The demonstration is a
-graph of networkx in which groups know each other better, and features say little of the group.
+Each batch has a few nodes with sampled neighbours of two hops. The demonstration is a random graph
+with communities, whose features are noisy, and predicts nodes that were not in the training graph.
 
     python -m models.graphsage --steps 100
 """
@@ -24,9 +24,9 @@ from .demonstration import Checkpoint, parse_options, train, update
 
 
 class GraphSAGE(nn.Module):
-    """Blocks, or a whole graph for all layers, and features (nodes, inputs) to logits.
+    """A graph, or one block per layer, and features (nodes, inputs) to logits.
 
-    Logits are (nodes, classes), of the last block's destinations.
+    Logits are (nodes, classes), for the destination nodes of the last block.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class GraphSAGE(nn.Module):
 def groups(
     count: int, size: int, random: np.random.Generator
 ) -> tuple[graphs.Graph, np.ndarray, np.ndarray]:
-    """`count` groups of `size` nodes, noisy features (nodes, count), and the groups (nodes,)."""
+    """A graph of `count` communities, noisy features (nodes, count) and labels (nodes,)."""
     seed = int(random.integers(2**31))
     network = networkx.planted_partition_graph(count, size, 0.12, 0.005, seed=seed)
     labels = np.repeat(np.arange(count), size)
@@ -61,7 +61,7 @@ def groups(
 
 
 def main(arguments: Sequence[str] | None = None) -> float:
-    """Learns from half of the nodes; returns the share of the others that it gets right."""
+    """Learns from half of the nodes; returns the accuracy on the others."""
     options = parse_options(
         __doc__, arguments, steps=100, batch_size=32, lr=1e-2, hidden=16, groups=4, size=60,
         neighbours=5,
@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> float:
     graph, features, labels = groups(options.groups, options.size, random)
     order = random.permutation(len(labels))
     seen, unseen = np.array_split(order, 2)
-    # Edges to nodes that are kept for the end are not there while it learns.
+    # The training graph has no test nodes and none of their edges.
     known = graphs.node_subgraph(graph, np.sort(seen))
     inputs, targets = features[np.sort(seen)], labels[np.sort(seen)]
     sampler = graphs.sampling.NeighborSampler([options.neighbours, options.neighbours])
@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> float:
     with metaop.no_grad():
         found = model.eval()(graph, metaop.from_numpy(features)).argmax(1).numpy()
     accuracy = float((found == labels)[unseen].mean())
-    print(f"accuracy {accuracy:.3f} of nodes that were not there")
+    print(f"accuracy {accuracy:.3f} on unseen nodes")
     return accuracy
 
 

@@ -1,4 +1,4 @@
-"""DGCNN: classifies clouds of points by their neighbourhoods, found anew in every layer.
+"""DGCNN: point cloud classification on a graph of neighbours that each layer recomputes.
 
 After Y. Wang and others, "Dynamic graph CNN for learning on point clouds", 2018. Names of
 parameters are those of the authors' program.
@@ -20,7 +20,7 @@ from metaop.nn import functional as F
 from .demonstration import Checkpoint, parse_options, train, update
 
 
-def nearest(x: metaop.Tensor, k: int) -> metaop.Tensor:
+def nearest_neighbours(x: metaop.Tensor, k: int) -> metaop.Tensor:
     """The `k` nearest points (batch, points, k) to each point of x (batch, channels, points)."""
     x = x.detach()
     squares = (x * x).sum(1, keepdim=True)
@@ -29,9 +29,9 @@ def nearest(x: metaop.Tensor, k: int) -> metaop.Tensor:
 
 
 def edge_features(x: metaop.Tensor, k: int) -> metaop.Tensor:
-    """x (batch, channels, points) to (neighbour - own, own): (batch, 2 channels, points, k)."""
+    """EdgeConv's input (neighbour - own, own): (batch, 2 channels, points, k) from x."""
     batch, channels, points = x.shape
-    chosen = nearest(x, k).reshape(batch, 1, points * k).expand(-1, channels, -1)
+    chosen = nearest_neighbours(x, k).reshape(batch, 1, points * k).expand(-1, channels, -1)
     neighbours = x.gather(2, chosen).reshape(batch, channels, points, k)
     own = x.unsqueeze(3).expand(-1, -1, -1, k)
     return metaop.cat((neighbours - own, own), 1)
@@ -83,7 +83,7 @@ class DGCNN(nn.Module):
 
 
 def solids(count: int, points: int, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Points (count, 3, points) on spheres (0), cubes (1) and tori (2), and which they are."""
+    """Points (count, 3, points) on spheres (0), cubes (1) and tori (2), and labels (count,)."""
     directions = random.normal(size=(count, 3, points))
     sphere = directions / np.linalg.norm(directions, axis=1, keepdims=True)
     cube = directions / np.abs(directions).max(1, keepdims=True)
@@ -102,9 +102,9 @@ def learn_solids(
     options: argparse.Namespace,
     penalty: Callable[[], metaop.Tensor] | None = None,
 ) -> float:
-    """Tells spheres, cubes and tori apart; returns the share of new ones that are told.
+    """Learns to classify spheres, cubes and tori; returns the accuracy on new ones.
 
-    `penalty`, of what a step has computed, is added to its loss.
+    `penalty()`, called after the forward pass, is added to the loss.
     """
     optimizer = metaop.optim.AdamW(model.parameters(), lr=options.lr)
 
@@ -124,12 +124,12 @@ def learn_solids(
     with metaop.no_grad():
         found = model.eval()(metaop.from_numpy(clouds)).argmax(1).numpy()
     accuracy = float((found == kinds).mean())
-    print(f"accuracy {accuracy:.3f} of new clouds")
+    print(f"accuracy {accuracy:.3f} on new clouds")
     return accuracy
 
 
 def main(arguments: Sequence[str] | None = None) -> float:
-    """Tells spheres, cubes and tori apart; returns the share of new ones that are told."""
+    """Learns to classify spheres, cubes and tori; returns the accuracy on new ones."""
     options = parse_options(
         __doc__, arguments, steps=60, batch_size=16, lr=2e-3, points=64, width=16, neighbours=8
     )

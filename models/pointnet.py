@@ -1,8 +1,8 @@
-"""PointNet: classifies clouds of points by what the most striking points show.
+"""PointNet: point cloud classification by a shared MLP and a global max-pooling.
 
 After C. Qi, H. Su, K. Mo, L. Guibas, "PointNet: deep learning on point sets for 3D classification
-and segmentation", 2016. Two small networks turn the points, and what is known of them, as they see
-fit; the largest of each number is all that is left of the points, so their order does not matter.
+and segmentation", 2016. Two T-Nets predict transforms of the points and of their features.
+Max-pooling over the points makes the result independent of their order.
 
     python -m models.pointnet --steps 100
 """
@@ -20,7 +20,7 @@ from .point_cloud import learn_solids
 
 
 def dense(sizes: Sequence[int], last: bool = True) -> nn.Sequential:
-    """Layers that read each point alone (batch, sizes[0], points), with rectifiers between."""
+    """A shared MLP: (batch, sizes[0], points) to (batch, sizes[-1], points)."""
     layers: list[nn.Module] = []
     for inputs, outputs in itertools.pairwise(sizes):
         layers += [nn.Conv1d(inputs, outputs, 1), nn.BatchNorm1d(outputs), nn.ReLU()]
@@ -28,15 +28,15 @@ def dense(sizes: Sequence[int], last: bool = True) -> nn.Sequential:
 
 
 def head(sizes: Sequence[int], num_classes: int, dropout: float = 0.0) -> nn.Sequential:
-    """Fully connected layers of rows (batch, sizes[0]), and a linear one to the classes."""
+    """Fully connected layers: (batch, sizes[0]) to (batch, num_classes)."""
     layers: list[nn.Module] = []
     for inputs, outputs in itertools.pairwise(sizes):
         layers += [nn.Linear(inputs, outputs), nn.BatchNorm1d(outputs), nn.ReLU()]
     return nn.Sequential(*layers, nn.Dropout(dropout), nn.Linear(sizes[-1], num_classes))
 
 
-class Turning(nn.Module):
-    """A matrix (batch, size, size) for points (batch, size, points), near to the identity."""
+class TNet(nn.Module):
+    """Points (batch, size, points) to transforms (batch, size, size) near the identity."""
 
     def __init__(self, size: int, width: int) -> None:
         super().__init__()
@@ -52,38 +52,38 @@ class Turning(nn.Module):
 class PointNet(nn.Module):
     """Points (batch, 3, points) to logits (batch, classes); `width` is 64 in the paper.
 
-    `turning` (batch, width, width) of the last clouds is kept for `slant`.
+    `transform` (batch, width, width), the last feature transform, is kept for `regularisation`.
     """
 
-    turning: metaop.Tensor
+    transform: metaop.Tensor
 
     def __init__(self, num_classes: int = 40, width: int = 64, dropout: float = 0.3) -> None:
         super().__init__()
-        self.turn_points = Turning(3, width)
+        self.input_transform = TNet(3, width)
         self.first = dense((3, width))
-        self.turn_features = Turning(width, width)
+        self.feature_transform = TNet(width, width)
         self.then = dense((width, 2 * width, 16 * width), last=False)
         self.head = head((16 * width, 8 * width, 4 * width), num_classes, dropout)
 
     def forward(self, points: metaop.Tensor) -> metaop.Tensor:
-        x = self.first(self.turn_points(points).transpose(1, 2) @ points)
-        self.turning = self.turn_features(x)
-        return self.head(self.then(self.turning.transpose(1, 2) @ x).amax(2))
+        x = self.first(self.input_transform(points).transpose(1, 2) @ points)
+        self.transform = self.feature_transform(x)
+        return self.head(self.then(self.transform.transpose(1, 2) @ x).amax(2))
 
-    def slant(self) -> metaop.Tensor:
-        """How far the last matrices are from turning without stretching: the paper punishes it."""
-        product = self.turning @ self.turning.transpose(1, 2)
+    def regularisation(self) -> metaop.Tensor:
+        """The distance of the last feature transforms from orthogonal ones: |A Aᵀ - I|."""
+        product = self.transform @ self.transform.transpose(1, 2)
         identity = metaop.eye(product.shape[-1], dtype=product.dtype, device=product.device)
         return (product - identity).flatten(1).norm(2, dim=1).mean()
 
 
 def main(arguments: Sequence[str] | None = None) -> float:
-    """Tells spheres, cubes and tori apart; returns the share of new ones that are told."""
+    """Learns to classify spheres, cubes and tori; returns the accuracy on new ones."""
     options = parse_options(
         __doc__, arguments, steps=100, batch_size=16, lr=2e-3, points=64, width=16
     )
     model = PointNet(3, options.width, dropout=0.1)
-    return learn_solids(model, options, lambda: 0.001 * model.slant())
+    return learn_solids(model, options, lambda: 0.001 * model.regularisation())
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""PointNet++: classifies clouds of points by PointNets of neighbourhoods of neighbourhoods.
+"""PointNet++: point cloud classification by PointNets on a hierarchy of neighbourhoods.
 
 After C. Qi, L. Yi, H. Su, L. Guibas, "PointNet++: deep hierarchical feature learning on point sets
-in a metric space", 2017. Points that lie far apart stand for the balls around them.
+in a metric space", 2017. Farthest point sampling chooses centroids, and ball queries their
+neighbourhoods.
 
     python -m models.pointnet2 --steps 100
 """
@@ -19,8 +20,8 @@ from .point_cloud import learn_solids
 from .pointnet import head
 
 
-def picked(x: metaop.Tensor, places: metaop.Tensor) -> metaop.Tensor:
-    """The columns of x (batch, channels, points) at places (batch, …): (batch, channels, …)."""
+def gather_points(x: metaop.Tensor, places: metaop.Tensor) -> metaop.Tensor:
+    """The points of x (batch, channels, points) at indices (batch, …): (batch, channels, …)."""
     rows = places.reshape(len(x), 1, -1).expand(-1, x.shape[1], -1)
     return x.gather(2, rows).reshape(*x.shape[:2], *places.shape[1:])
 
@@ -30,30 +31,30 @@ def square_distances(first: metaop.Tensor, second: metaop.Tensor) -> metaop.Tens
     return ((first.unsqueeze(3) - second.unsqueeze(2)) ** 2).sum(1)
 
 
-def far_apart(points: metaop.Tensor, count: int) -> metaop.Tensor:
-    """The places (batch, count) of points (batch, 3, points) that are far apart.
+def farthest_points(points: metaop.Tensor, count: int) -> metaop.Tensor:
+    """Farthest point sampling: indices (batch, count) of points (batch, 3, points).
 
-    The first point is the first; each next one is farthest from all that were chosen.
+    It starts with point 0; each next one is the farthest from all chosen ones.
     """
     points = points.detach()
     chosen = [metaop.zeros(len(points), 1, dtype=metaop.int64, device=points.device)]
-    nearest = square_distances(points, picked(points, chosen[0])).squeeze(2)
+    nearest = square_distances(points, gather_points(points, chosen[0])).squeeze(2)
     for _ in range(count - 1):
         chosen.append(nearest.argmax(1, keepdim=True))
-        away = square_distances(points, picked(points, chosen[-1])).squeeze(2)
+        away = square_distances(points, gather_points(points, chosen[-1])).squeeze(2)
         nearest = metaop.minimum(nearest, away)
     return metaop.cat(chosen, 1)
 
 
-def in_balls(
-    points: metaop.Tensor, middles: metaop.Tensor, radius: float, count: int
+def ball_query(
+    points: metaop.Tensor, centroids: metaop.Tensor, radius: float, count: int
 ) -> metaop.Tensor:
-    """The places (batch, middles, count) of the first points within `radius` of each middle.
+    """Ball query: indices (batch, centroids, count) of the first points within `radius`.
 
-    Where there are fewer, the first one stands for those that are missing. Points are (batch, 3,
-    points), and middles are some of them.
+    If there are fewer, the first one is repeated. Points are (batch, 3, points), and `centroids`
+    are some of them.
     """
-    far = square_distances(middles, points).detach() > radius**2
+    far = square_distances(centroids, points).detach() > radius**2
     order = metaop.arange(points.shape[2], device=points.device).expand_as(far)
     found = order.masked_fill(far, points.shape[2]).sort(2)[0][:, :, :count]
     return metaop.where(found == points.shape[2], found[:, :, :1], found)
@@ -62,8 +63,9 @@ def in_balls(
 class SetAbstraction(nn.Module):
     """Points (batch, 3, points) and features (batch, inputs, points) to fewer of both.
 
-    The new features are the largest that layers of so many `sizes` see in each ball; without a
-    radius one ball holds all points, and its middle is the origin.
+    New features are max-pooled outputs of an MLP with layers of `sizes`, one for each of `count`
+    balls of `samples` points. Without a radius, one group has all points, and its centroid is the
+    origin.
     """
 
     def __init__(
@@ -79,18 +81,18 @@ class SetAbstraction(nn.Module):
         self, points: metaop.Tensor, features: metaop.Tensor | None
     ) -> tuple[metaop.Tensor, metaop.Tensor]:
         if self.radius is None:
-            middles = metaop.zeros_like(points[:, :, :1])
+            centroids = metaop.zeros_like(points[:, :, :1])
             x = points.unsqueeze(2)
             further = None if features is None else features.unsqueeze(2)
         else:
-            middles = picked(points, far_apart(points, self.count))
-            places = in_balls(points, middles, self.radius, self.samples)
-            x = picked(points, places) - middles.unsqueeze(3)
-            further = None if features is None else picked(features, places)
+            centroids = gather_points(points, farthest_points(points, self.count))
+            places = ball_query(points, centroids, self.radius, self.samples)
+            x = gather_points(points, places) - centroids.unsqueeze(3)
+            further = None if features is None else gather_points(features, places)
         x = x if further is None else metaop.cat((x, further), 1)
         for layer, norm in zip(self.mlp_convs, self.mlp_bns):
             x = metaop.relu(norm(layer(x)))
-        return middles, x.amax(3)
+        return centroids, x.amax(3)
 
 
 class PointNet2(nn.Module):
@@ -115,7 +117,7 @@ class PointNet2(nn.Module):
 
 
 def main(arguments: Sequence[str] | None = None) -> float:
-    """Tells spheres, cubes and tori apart; returns the share of new ones that are told."""
+    """Learns to classify spheres, cubes and tori; returns the accuracy on new ones."""
     options = parse_options(
         __doc__, arguments, steps=100, batch_size=16, lr=2e-3, points=64, width=16
     )

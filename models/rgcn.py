@@ -1,8 +1,8 @@
-"""R-GCN: a graph network whose edges are of several kinds, each with weights of its own.
+"""R-GCN: a graph convolutional network with a weight matrix for each relation.
 
 After M. Schlichtkrull and others, "Modeling relational data with graph convolutional networks",
-2017. The demonstration is a random family: the network learns the generation of half of the people
-from who is related to whom, and tells that of the others.
+2017. The demonstration is a random family: the network predicts the generation of people from their
+relations; the generations of half of them are known.
 
     python -m models.rgcn --steps 60
 """
@@ -26,7 +26,8 @@ from .knowledge import RELATIONS, family
 class RGCN(nn.Module):
     """A graph, features (nodes, inputs) and relations (edges,), int64, to logits (nodes, classes).
 
-    Messages of a relation are divided by how many of them a node gets.
+    Messages are normalised by the number of a node's edges of the same relation. `bases` shares
+    weights by a basis decomposition.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class RGCN(nn.Module):
 
 
 def generations(facts: np.ndarray, most: int) -> np.ndarray:
-    """How many ancestors each person has, at most `most`."""
+    """The number of ancestors of each person, at most `most`."""
     descent = networkx.DiGraph(facts[facts[:, 1] == 0][:, ::2].tolist())
     (root,) = (person for person in descent if descent.in_degree(person) == 0)
     depths = networkx.single_source_shortest_path_length(descent, root)
@@ -63,7 +64,7 @@ def generations(facts: np.ndarray, most: int) -> np.ndarray:
 
 
 def main(arguments: Sequence[str] | None = None) -> float:
-    """Learns the generations of half of a family; returns the share of the others it gets right."""
+    """Learns the generations of half of a family; returns the accuracy on the others."""
     options = parse_options(
         __doc__, arguments, steps=60, batch_size=30, lr=2e-2, people=60, hidden=16, bases=3,
     )  # fmt: skip
@@ -72,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> float:
     labels = generations(facts, 3)
     graph = graphs.graph((facts[:, 0], facts[:, 2]), options.people)
     relations = metaop.from_numpy(facts[:, 1].copy())
-    # Nobody is known by name: only edges tell people apart.
+    # Constant features: only the edges distinguish people.
     features = metaop.ones(options.people, 1)
     order = random.permutation(options.people)
     known, unknown = order[: options.batch_size], order[options.batch_size :]
@@ -90,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> float:
     with metaop.no_grad():
         found = model(graph, features, relations).argmax(1).numpy()
     accuracy = float((found == labels)[unknown].mean())
-    print(f"accuracy {accuracy:.3f} of people whose generation was not known")
+    print(f"accuracy {accuracy:.3f} on people without labels")
     return accuracy
 
 

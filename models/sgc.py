@@ -1,7 +1,7 @@
-"""SGC: a linear classifier of what features are in the mean of further and further neighbours.
+"""SGC: a linear classifier of features averaged over several hops.
 
-After F. Wu and others, "Simplifying graph convolutional networks", 2019: GCN without anything
-between its sums. The demonstration is that of gcn.py.
+After F. Wu and others, "Simplifying graph convolutional networks", 2019: GCN without
+nonlinearities. The demonstration is that of gcn.py.
 
     python -m models.sgc --steps 100
 """
@@ -19,7 +19,10 @@ from .gcn import learn_sides
 
 
 class SGC(nn.Module):
-    """A graph and features (nodes, inputs) to logits (nodes, classes), `hops` edges far."""
+    """A graph and features (nodes, inputs) to logits (nodes, classes).
+
+    Features are propagated over `hops` edges.
+    """
 
     def __init__(self, inputs: int, num_classes: int, hops: int = 2) -> None:
         super().__init__()
@@ -34,7 +37,7 @@ class SGC(nn.Module):
 
 
 def main(arguments: Sequence[str] | None = None) -> float:
-    """Learns from two members and returns the share of all that it gets right."""
+    """Learns from two labels; returns the accuracy on all members."""
     options = parse_options(__doc__, arguments, steps=100, batch_size=2, lr=5e-2, hops=2)
     return learn_sides("SGC", lambda features: SGC(features, 2, options.hops), options)
 

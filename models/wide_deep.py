@@ -1,4 +1,4 @@
-"""Wide & Deep: remembers pairs of features, and generalises from vectors of them.
+"""Wide & Deep: click prediction by a linear model of crossed features plus an MLP.
 
 After H.-T. Cheng and others, "Wide & deep learning for recommender systems", 2016. The wide part is
 linear in features and in crossed pairs of them; the deep part reads embeddings.
@@ -19,10 +19,10 @@ from .demonstration import parse_options
 
 
 class WideDeep(nn.Module):
-    """Numbers (batch, numbers) and kinds (batch, features) to logits (batch,).
+    """Dense features (batch, numbers) and categorical ones (batch, features) to logits (batch,).
 
-    `sizes` has how many values each feature has; `crossed` names pairs of features, each pair of
-    whose values has a weight of its own.
+    `sizes` are the numbers of values of the categorical features; `crossed` has the pairs of
+    features to cross: each pair of their values has its own weight.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class WideDeep(nn.Module):
 
 
 def main(arguments: Sequence[str] | None = None) -> float:
-    """Learns made-up clicks; returns the area under the ROC curve of new rows."""
+    """Learns synthetic clicks; returns the area under the ROC curve of new rows."""
     options = parse_options(
         __doc__, arguments, steps=600, batch_size=256, lr=1e-2, rows=20_000, width=8
     )

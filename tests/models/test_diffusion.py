@@ -24,7 +24,7 @@ def build(module: Any) -> Any:
 def test_values_and_gradients_are_those_of_torch() -> None:
     def loss(library: Any, model: Any, images: Any, noise: Any, times: Any) -> tuple[Any, Any]:
         module = diffusion if library is metaop else torch_twin("diffusion")
-        return model(images, times), module.Noise(20).loss(model, images, times, noise)
+        return model(images, times), module.NoiseSchedule(20).loss(model, images, times, noise)
 
     images, noise = np.random.default_rng(0).standard_normal((2, 3, 1, 4, 6))
     compare("diffusion", build, loss, images, noise, np.array([0, 7, 19]))
@@ -37,50 +37,56 @@ def test_images_without_drawn_noise_are_those_of_torch() -> None:
         return (1.5 * x + 0.1 * times[:, None, None, None]).tanh()
 
     start = np.random.default_rng(1).standard_normal((2, 1, 4, 4))
-    theirs = torch_twin("diffusion").Noise(30)
+    theirs = torch_twin("diffusion").NoiseSchedule(30)
     mine: Any = model
-    found = diffusion.Noise(30).sample(mine, metaop.tensor(start), 5, eta=0.0).numpy()
+    found = diffusion.NoiseSchedule(30).sample(mine, metaop.tensor(start), 5, eta=0.0).numpy()
     expected = theirs.sample(model, torch.tensor(start), 5, eta=0.0).numpy()
     np.testing.assert_allclose(found, expected, atol=1e-9)
     assert (np.abs(found) <= 1).all() and found.std() > 0.05
 
 
 def test_noise_grows_from_nothing_to_everything() -> None:
-    noise = diffusion.Noise(100)
-    assert noise.kept[0] > 0.999 and noise.kept[-1] < 1e-3 and (np.diff(noise.kept) < 0).all()
+    noise = diffusion.NoiseSchedule(100)
+    assert (
+        noise.alpha_bar[0] > 0.999
+        and noise.alpha_bar[-1] < 1e-3
+        and (np.diff(noise.alpha_bar) < 0).all()
+    )
     share = (
         np.cos((50 / 100 + 0.008) / 1.008 * np.pi / 2) ** 2 / np.cos(0.008 / 1.008 * np.pi / 2) ** 2
     )
-    assert noise.kept[49] == pytest.approx(share)
-    np.testing.assert_allclose(np.cumprod(1 - noise.added), noise.kept)
+    assert noise.alpha_bar[49] == pytest.approx(share)
+    np.testing.assert_allclose(np.cumprod(1 - noise.beta), noise.alpha_bar)
 
 
 def knowing(
-    noise: diffusion.Noise, mean: float, deviation: float
+    noise: diffusion.NoiseSchedule, mean: float, deviation: float
 ) -> Callable[[metaop.Tensor, metaop.Tensor], metaop.Tensor]:
     """What knows the noise best in images whose pixels are drawn from a normal distribution."""
 
     def model(x: metaop.Tensor, times: metaop.Tensor) -> metaop.Tensor:
-        kept = metaop.from_numpy(noise.kept)[times][:, None, None, None]
-        variance = kept * deviation**2 + 1 - kept
-        return (1 - kept).sqrt() * (x - kept.sqrt() * mean) / variance
+        alpha_bar = metaop.from_numpy(noise.alpha_bar)[times][:, None, None, None]
+        variance = alpha_bar * deviation**2 + 1 - alpha_bar
+        return (1 - alpha_bar).sqrt() * (x - alpha_bar.sqrt() * mean) / variance
 
     return model
 
 
 def test_samples_with_drawn_noise_have_the_variance_of_the_paper() -> None:
     metaop.manual_seed(2)
-    noise, spread = diffusion.Noise(40), 0.15
+    noise, spread = diffusion.NoiseSchedule(40), 0.15
     model: Any = knowing(noise, 0.3, spread)
     found = noise.sample(model, metaop.randn(1, 1, 100, 100, dtype=metaop.float64)).numpy()
     # Equation 7: an image and what is noisier give what is less noisy. All is linear here.
     variance = 1.0
     for time in reversed(range(40)):
-        kept, added = noise.kept[time], noise.added[time]
-        before = noise.kept[time - 1] if time else 1.0
-        image = np.sqrt(kept) * spread**2 / (kept * spread**2 + 1 - kept)
+        alpha_bar, added = noise.alpha_bar[time], noise.beta[time]
+        before = noise.alpha_bar[time - 1] if time else 1.0
+        image = np.sqrt(alpha_bar) * spread**2 / (alpha_bar * spread**2 + 1 - alpha_bar)
         slope = np.sqrt(before) * added * image + np.sqrt(1 - added) * (1 - before)
-        variance = (slope / (1 - kept)) ** 2 * variance + (1 - before) / (1 - kept) * added
+        variance = (slope / (1 - alpha_bar)) ** 2 * variance + (1 - before) / (
+            1 - alpha_bar
+        ) * added
     assert found.mean() == pytest.approx(0.3, abs=0.006)
     assert found.std() == pytest.approx(np.sqrt(variance), rel=0.03)
 
@@ -88,7 +94,7 @@ def test_samples_with_drawn_noise_have_the_variance_of_the_paper() -> None:
 @pytest.mark.parametrize("eta", [0.0, 0.3])
 def test_samples_of_few_steps_are_distributed_like_the_data(eta: float) -> None:
     metaop.manual_seed(2)
-    noise = diffusion.Noise(1000)
+    noise = diffusion.NoiseSchedule(1000)
     model: Any = knowing(noise, 0.3, 0.15)
     start = metaop.randn(1, 1, 100, 100, dtype=metaop.float64)
     found = noise.sample(model, start, 60, eta).numpy()
@@ -100,7 +106,7 @@ def test_samples_of_few_steps_are_distributed_like_the_data(eta: float) -> None:
 
 def test_a_single_image_is_found_from_any_noise() -> None:
     metaop.manual_seed(3)
-    noise = diffusion.Noise(50)
+    noise = diffusion.NoiseSchedule(50)
     model: Any = knowing(noise, -0.4, 0.0)
     for eta in (0.0, 1.0):
         found = noise.sample(model, metaop.randn(2, 1, 2, 2, dtype=metaop.float64), 10, eta)

@@ -42,7 +42,7 @@ def test_pointnets_have_the_values_gradients_and_steps_of_torch(name: str, build
 
     def loss(library: Any, model: Any, points: Any, labels: Any) -> tuple[Any, Any]:
         logits, value = classification(library, model, points, labels)
-        return logits, value + (0.1 * model.slant() if name == "pointnet" else 0)
+        return logits, value + (0.1 * model.regularisation() if name == "pointnet" else 0)
 
     # What is normalised in small clouds rounds more.
     compare(name, build, loss, points, labels, tolerance=1e-6, steps=3)
@@ -57,10 +57,10 @@ def test_sizes_of_pointnets() -> None:
 def test_chosen_points_are_far_apart_and_balls_hold_what_is_near() -> None:
     points = np.random.default_rng(1).standard_normal((2, 3, 20))
     tensor = metaop.tensor(points)
-    chosen = pointnet2.far_apart(tensor, 6)
+    chosen = pointnet2.farthest_points(tensor, 6)
     distances = np.sqrt(((points[:, :, :, None] - points[:, :, None, :]) ** 2).sum(1))
-    middles = pointnet2.picked(tensor, chosen)
-    found = pointnet2.in_balls(tensor, middles, 1.2, 5).numpy()
+    middles = pointnet2.gather_points(tensor, chosen)
+    found = pointnet2.ball_query(tensor, middles, 1.2, 5).numpy()
     for cloud, places in enumerate(chosen.tolist()):
         assert places[0] == 0
         for number in range(1, 6):
@@ -91,7 +91,7 @@ def test_the_nearest_points_are_found() -> None:
     points = np.random.default_rng(1).standard_normal((2, 3, 9))
     distances = ((points[:, :, :, None] - points[:, :, None, :]) ** 2).sum(1)
     expected = np.argsort(distances, -1)[..., :4]
-    found = point_cloud.nearest(metaop.tensor(points), 4).numpy()
+    found = point_cloud.nearest_neighbours(metaop.tensor(points), 4).numpy()
     np.testing.assert_array_equal(found, expected)
 
 
