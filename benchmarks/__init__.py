@@ -1,1 +1,1 @@
-"""What metaop costs beside PyTorch: `python -m benchmarks.run`."""
+"""Benchmarks of metaop and PyTorch: `python -m benchmarks.run`."""

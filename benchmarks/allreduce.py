@@ -52,13 +52,13 @@ class Ways:
         self.world.wait(request, "the benchmark")
 
     def two_copies(self) -> None:
-        """What the time of a collective is compared with."""
+        """Two copies in memory, the baseline of a collective's time."""
         np.copyto(self.total, self.values)
         np.copyto(self.total, self.values)
 
 
 def gloo(values: np.ndarray, communicator: Any) -> Callable[[], object] | None:
-    """PyTorch's all-reduce, or None where PyTorch is not installed."""
+    """PyTorch's all-reduce, or None if PyTorch is not installed."""
     try:
         import torch
         import torch.distributed as distributed
@@ -71,7 +71,7 @@ def gloo(values: np.ndarray, communicator: Any) -> Callable[[], object] | None:
 
 
 def minima(ways: dict[str, Callable[[], object]], communicator: Any, rounds: int) -> dict:
-    """For each way the least seconds of the slowest rank, by the clock and of the processor."""
+    """For each transport the minimum of the slowest rank's seconds: wall time and CPU time."""
     best = {name: [float("inf")] * 2 for name in ways}
     for _ in range(rounds):
         for name, action in ways.items():
@@ -85,7 +85,7 @@ def minima(ways: dict[str, Callable[[], object]], communicator: Any, rounds: int
 
 
 def main() -> None:
-    """Measures the ways in turns, on the same data."""
+    """Measures the transports in turns, on the same data."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--what", choices=("all_reduce", "reduce_scatter"), default="all_reduce")
     parser.add_argument("--megabytes", type=float, default=100)

@@ -1,4 +1,4 @@
-"""Attention over long sequences: scores would take much more memory than all that is asked for."""
+"""Attention over long sequences, whose scores would need much more memory than its results."""
 
 from __future__ import annotations
 

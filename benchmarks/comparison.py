@@ -18,7 +18,7 @@ PAUSE = 0.004
 
 
 class Effort(NamedTuple):
-    """How long to measure: turns of each framework, and about how many seconds a turn takes.
+    """How long to measure: the turns of each framework, and about the seconds of a turn.
 
     `clock` tells the time; that of one thread does not run while others have its core.
     """
@@ -69,7 +69,7 @@ class Comparison(NamedTuple):
 
     @property
     def equal(self) -> bool:
-        """Whether all frameworks computed the same values."""
+        """Whether the values of all frameworks agree within the tolerance."""
         return self.error <= self.tolerance
 
 
@@ -152,7 +152,7 @@ def _finished(framework: Framework, prepared: Any) -> Callable[[], None]:
 
 
 def reason(error: Exception) -> str:
-    """The first line of an error, with its kind."""
+    """The type and the first line of an error."""
     return f"{type(error).__name__}: {error}".split("\n")[0]
 
 

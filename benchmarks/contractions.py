@@ -231,12 +231,12 @@ def _product(
 
 
 def products_of_bfloat16() -> Iterator[Case]:
-    """The same of bfloat16, as automatic mixed precision makes them."""
+    """The same in bfloat16, as automatic mixed precision runs them."""
     yield from products("product of bfloat16", dtypes.bfloat16)
 
 
 def convolutions(suffix: str = "", dtype: DType = dtypes.float32) -> Iterator[Case]:
-    """Convolutions forward, and their gradients by the input and by the weight."""
+    """Convolutions forward, and their gradients with respect to input and weight."""
     families = [f"{name}{suffix}" for name in ("forward", "by input", "by weight")]
     for inputs, outputs, image, window, stride, padding, count in CONVOLUTIONS:
         name = f"{inputs}->{outputs}@{image} {window}x{window} stride {stride}"
@@ -247,12 +247,12 @@ def convolutions(suffix: str = "", dtype: DType = dtypes.float32) -> Iterator[Ca
 
 
 def convolutions_of_bfloat16() -> Iterator[Case]:
-    """The same of bfloat16."""
+    """The same in bfloat16."""
     yield from convolutions(" of bfloat16", dtypes.bfloat16)
 
 
 def depthwise() -> Iterator[Case]:
-    """Convolutions of each channel by itself, and their gradients."""
+    """Depthwise convolutions, and their gradients."""
     families = "depthwise forward", "depthwise by input", "depthwise by weight"
     for channels, image, stride, count in DEPTHWISE:
         name = f"{channels}@{image} stride {stride}"
@@ -320,7 +320,7 @@ def _torch_convolutions(
 
 
 def permutations() -> Iterator[Case]:
-    """Axes in another order, beside PyTorch's copy; the work is the bytes moved."""
+    """Permutations of axes and PyTorch's copy; the work is the number of bytes moved."""
     for shape, order in PERMUTATIONS:
         x = _random(*shape)
         node = input_node(0, shape, dtypes.float32)
@@ -391,7 +391,7 @@ def summary(results: Sequence[Result]) -> Iterator[str]:
 
 
 def main() -> None:
-    """Measures all cases whose names contain a word."""
+    """Measures all cases whose names contain the word."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", default="")
     parser.add_argument("--json", default="")

@@ -45,7 +45,7 @@ class Kernels(NamedTuple):
 
 
 class _Observer:
-    """Takes down the least seconds of each kernel of each program, and its estimate."""
+    """Records the minimum time of each kernel of each program, and its estimate."""
 
     def __init__(self) -> None:
         self.estimates: dict[int, list[float]] = {}
@@ -98,7 +98,7 @@ def kernels_of(workload: Workload, steps: int = _STEPS) -> Kernels:
 
 
 def spearman(one: Sequence[float], other: Sequence[float]) -> float:
-    """The correlation of ranks; equal numbers share the mean of theirs."""
+    """Spearman's rank correlation; ties share the mean of their ranks."""
     return float(np.corrcoef(_ranks(one), _ranks(other))[0, 1])
 
 

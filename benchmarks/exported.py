@@ -69,7 +69,7 @@ print(first * 1e3, least * 1e3)
 
 
 def networks() -> dict[str, tuple[Any, Any, np.ndarray]]:
-    """The network, the same in PyTorch, and an input."""
+    """The network in metaop and in PyTorch, and an input."""
     random = np.random.default_rng(0)
     images = random.standard_normal((1, 3, 224, 224)).astype(np.float32)
     sizes = (65, 256, 384, 6, 6)
@@ -80,7 +80,7 @@ def networks() -> dict[str, tuple[Any, Any, np.ndarray]]:
 
 
 def measured(program: str, processes: int, *arguments: object) -> str:
-    """The least times of some processes, as text."""
+    """The minimum times over several processes, as text."""
     environment = {**os.environ, "METAOP_NUM_THREADS": "1"}
     found = []
     for _ in range(processes):
@@ -97,7 +97,7 @@ def measured(program: str, processes: int, *arguments: object) -> str:
 
 
 def onnx_file(name: str, build: Any, x: np.ndarray, folder: Path) -> Path | None:
-    """The network as PyTorch writes it for onnxruntime; None where that is not installed."""
+    """The network, exported by PyTorch for onnxruntime; None if that is not installed."""
     try:
         import onnxruntime  # type: ignore[import-not-found]  # noqa: F401
         import onnxscript  # type: ignore[import-not-found]  # noqa: F401

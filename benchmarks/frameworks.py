@@ -1,4 +1,4 @@
-"""metaop and PyTorch behind one face, so that every workload is written once."""
+"""metaop and PyTorch behind one interface, so that every workload is written once."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ class _TwinFinder(importlib.abc.MetaPathFinder):
 
 
 def torch_twin(module: str) -> ModuleType:
-    """A module of this repository, written for metaop, with PyTorch in metaop's place."""
+    """A module of this repository with PyTorch in place of metaop."""
     _install_twins()
     return importlib.import_module(_TWIN + module)
 
 
 class Framework:
-    """One framework, and what workloads need of it.
+    """A framework as workloads use it.
 
     `library`, `nn` and `functional` are its modules. Weights of the first framework that builds
     a module are copied into the module that the next one builds: `weights` is shared by them.
@@ -118,15 +118,15 @@ class Framework:
         return module
 
     def images(self, tensor: Any) -> Any:
-        """A batch of images in the memory format that this framework likes."""
+        """A batch of images in this framework's preferred memory format."""
         return tensor
 
     def function(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The function as this framework runs it."""
+        """The function as this framework runs it: compiled in some modes."""
         return function
 
     def captured(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The function without Python between its kernels, where the framework offers that."""
+        """The function, captured if the framework can, so that no Python runs between kernels."""
         return self.function(function)
 
     def optimizer(self, name: str, parameters: Iterable[Any], **options: Any) -> Any:
@@ -134,7 +134,7 @@ class Framework:
         return getattr(self.library.optim, name)(parameters, **options)
 
     def numpy(self, value: Any) -> np.ndarray:
-        """The values as an array of its own."""
+        """The values as a copy in NumPy."""
         return np.array(value.detach().numpy())
 
 
@@ -207,7 +207,7 @@ def is_compiled(mode: str) -> bool:
 
 
 def alone(name: str) -> Framework:
-    """One framework without importing the other, for processes of their own."""
+    """One framework, without importing the other, for separate processes."""
     return MetaOp([]) if name == "metaop" else Torch([], name)
 
 

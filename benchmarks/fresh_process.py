@@ -1,4 +1,4 @@
-"""Programs in processes of their own."""
+"""Programs in fresh processes."""
 
 from __future__ import annotations
 

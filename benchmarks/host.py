@@ -1,4 +1,4 @@
-"""What Python costs around the kernels: recording, and a whole training step."""
+"""The overhead of Python around kernels: of recording, and of a whole training step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process that meets ever new programs needs: memory, and maps of memory.
+"""The memory and the memory maps of a process that keeps meeting new programs.
 
 METAOP_DISK_CACHE=0 python -m benchmarks.many_programs --count 100000
 """

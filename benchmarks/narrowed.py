@@ -1,4 +1,4 @@
-"""Both frameworks on a narrower processor than this one is."""
+"""Both frameworks restricted to a narrower processor than this one."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def flat(value: Any) -> list[float]:
 
 
 def run_here(module: str, only: Sequence[str]) -> dict[str, Any]:
-    """The numbers of each program of a module, or the first line of what went wrong."""
+    """The results of each program of a module, or the first line of its error."""
     results: dict[str, Any] = {}
     for name, function in functions_of(importlib.import_module(module)):
         if only and not any(part in name for part in only):
@@ -99,7 +99,7 @@ def import_here(package: str) -> list[str]:
 
 
 def child(places: Sequence[Path], verbose: bool, *words: str) -> Any:
-    """What this module says in another process, with some folders before all others."""
+    """The output of this module in another process, with folders first on its path."""
     path = [*map(str, places), str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-m", __spec__.name, *words],
@@ -113,7 +113,7 @@ def child(places: Sequence[Path], verbose: bool, *words: str) -> Any:
 
 
 def gap(expected: Any, found: Any) -> float | str:
-    """The largest difference of two lists of numbers, or what went wrong."""
+    """The largest difference of two lists of numbers, or the error."""
     for side, value in (("PyTorch", expected), ("metaop", found)):
         if isinstance(value, str):
             return f"{side}: {value}"

@@ -1,4 +1,4 @@
-"""What needs processes of its own: imports and first results."""
+"""Measurements in fresh processes: imports and first results."""
 
 from __future__ import annotations
 

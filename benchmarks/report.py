@@ -44,7 +44,7 @@ class Report:
     failures: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """Everything, in seconds, bytes and plain numbers."""
+        """All results as plain data, in seconds and bytes."""
         return {
             "machine": machine(self.threads),
             "roofline": self.roofline._asdict(),
@@ -140,7 +140,7 @@ def geometric_means(rows: Sequence[Comparison]) -> dict[str, tuple[float, float]
 
 
 def machine(threads: int) -> dict[str, Any]:
-    """What the numbers were measured on."""
+    """The machine of the measurements."""
     import torch
 
     from metaop.codegen.llvm.target import host_target, target_named

@@ -1,4 +1,4 @@
-"""What this machine can do at most: measured copy bandwidth and multiply-add rate."""
+"""The roofline of this machine: measured copy bandwidth and multiply-add rate."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Roofline(NamedTuple):
     flops: float
 
     def seconds(self, nbytes: float, flops: float) -> float:
-        """The least time for so much work."""
+        """The minimum time for some bytes and flops."""
         return max(nbytes / self.bandwidth, flops / self.flops)
 
 

@@ -82,7 +82,7 @@ def chosen(words: Sequence[str], names: Sequence[str]) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measures what was asked for, prints it as it comes and writes the files."""
+    """Measures the chosen benchmarks, prints results as they come and writes the files."""
     arguments = sys.argv[1:] if arguments is None else arguments
     options = parse_options(arguments)
     if options.target:
@@ -130,7 +130,7 @@ def _add_comparison(report: Report, workload: Workload, options: argparse.Namesp
 
 
 def _set_threads(count: int) -> None:
-    """Gives both frameworks so many threads."""
+    """Sets the number of threads of both frameworks."""
     import torch
 
     import metaop

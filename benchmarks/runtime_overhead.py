@@ -1,4 +1,4 @@
-"""What a step costs that does nothing: serial, parallel, and parallel after the workers slept.
+"""The overhead of an empty step: serial, parallel, and parallel after the workers slept.
 
 Run it with `python benchmarks/runtime_overhead.py`; it prints microseconds, minimum and median.
 """

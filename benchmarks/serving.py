@@ -76,7 +76,7 @@ class OnnxModel(Model):
     """A model whose network onnxruntime computes."""
 
     def use(self, path: str) -> None:
-        """Computes with a file of ONNX from now on."""
+        """Loads an ONNX file."""
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
@@ -85,7 +85,7 @@ class OnnxModel(Model):
         self._names = [one.name for one in self._session.get_inputs()]
 
     def computed(self, program: Program, arrays: Arrays) -> Arrays:
-        """The outputs, whatever the program."""
+        """The outputs of the loaded network."""
         return self._session.run(None, dict(zip(self._names, arrays)))
 
 
@@ -108,7 +108,7 @@ def serve_onnx(path: str, rows: int) -> None:
 
 @contextmanager
 def started(threads: int, command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
-    """A server in a process of its own, which ends with the block."""
+    """A server in its own process, which ends with the block."""
     with subprocess.Popen(
         [sys.executable, "-m", *command],
         stdout=subprocess.PIPE,
@@ -146,7 +146,7 @@ def bodies(inputs: np.ndarray) -> tuple[list[bytes], str]:
 
 
 def processor_seconds(process: int) -> float:
-    """How long the threads of a process have run; Linux tells it."""
+    """The CPU time of all threads of a process, by Linux."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

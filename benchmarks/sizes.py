@@ -1,4 +1,4 @@
-"""Streams of ever new sizes: what the compiler adds to each step, and what is left of it later.
+"""Streams of new sizes: the cost of compilation in each step, and what remains of it later.
 
 Each stream runs in a fresh process without anything on disk, step by step in turns in all
 frameworks: first over batches whose sizes are new, then over the same batches again, a few times,
@@ -110,7 +110,7 @@ def stream(name: str, modes: Sequence[str], count: int) -> dict[str, Any]:
 
 
 def _fastest(passes: Sequence[Pass]) -> Pass:
-    """The least seconds of each framework, and all that was made."""
+    """The minimum seconds of each framework, and all programs and kernels that were made."""
     seconds = {mode: min(each.seconds[mode] for each in passes) for mode in passes[0].seconds}
     programs, kernels = (sum(counts) for counts in zip(*(each[1:] for each in passes)))
     return Pass(seconds, programs, kernels)

@@ -224,7 +224,7 @@ def convert_needed(original: Any, target: Path) -> None:
 
 
 def run(case: Case, original: Any, converted: Any) -> dict[str, str]:
-    """What is measured of one network: outputs, gradients, training, reading."""
+    """The measurements of one network: outputs, gradients, training, loading."""
     import torch
 
     torch.manual_seed(0)
@@ -270,7 +270,7 @@ def run(case: Case, original: Any, converted: Any) -> dict[str, str]:
 
 
 def attempt(measure: Callable[[], str]) -> str:
-    """What a measurement says, or the first line of what went wrong."""
+    """The result of a measurement, or the first line of its error."""
     try:
         return measure()
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Small complete trainings: all the time that a program takes, from its start to its end.
+"""Small complete trainings: the total time of a program, from start to end.
 
 Each runs in processes of its own with nothing on disk; metaop runs a second time, with what the
 first process has left there. Processor seconds are those of all threads, and of the processes that

@@ -1,4 +1,4 @@
-"""What a workload is, and the register of them all."""
+"""Workloads, and their registry."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def named_in(prefix: str, group: str) -> dict[str, str]:
 def workload(
     group: str, name: str, nbytes: float = 0, flops: float = 0, tolerance: float = 1e-4
 ) -> Callable[[Callable[[Framework], Any]], Callable[[Framework], Any]]:
-    """Registers a function that sets a workload up and returns `Prepared` or just its `run`."""
+    """Registers a function that sets up a workload and returns `Prepared` or just its `run`."""
 
     def register(function: Callable[[Framework], Any]) -> Callable[[Framework], Any]:
         def prepare(framework: Framework) -> Prepared:

@@ -1,4 +1,4 @@
-"""An operator with a gradient of one's own: rounding that lets gradients through.
+"""A custom gradient: rounding with a straight-through estimator.
 
 Run: python examples/custom_function.py
 """
@@ -11,7 +11,7 @@ import metaop
 
 
 class RoundStraightThrough(metaop.autograd.Function):
-    """Rounds forward; backward behaves as if it had not."""
+    """Rounds in the forward pass; the backward pass is the identity."""
 
     @staticmethod
     def forward(context: Any, values: metaop.Tensor) -> metaop.Tensor:
@@ -23,7 +23,7 @@ class RoundStraightThrough(metaop.autograd.Function):
 
 
 def main() -> list[float]:
-    """Returns the gradient of the sum of squares of rounded numbers."""
+    """Returns the gradient of the sum of squares of rounded values."""
     values = metaop.tensor([0.4, 1.6, -2.7], requires_grad=True)
     rounded = RoundStraightThrough.apply(values)
     (rounded**2).sum().backward()

@@ -1,7 +1,7 @@
 """A leaky integrator as a custom kernel, with its gradient, fitted to data.
 
-`y[t] = decay · y[t-1] + x[t]` hands a value from step to step, which no composition of the three
-operator families says in one pass. Each row of the batch is a task.
+`y[t] = decay · y[t-1] + x[t]` carries a value from step to step, which no composition of the three
+operator families does in one pass. Each row of the batch is a task.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from metaop.kernels import task
     outputs=lambda x, decay, y, dy: [x, (x.shape[:1], x.dtype)],
 )
 def integrate_gradient(x, decay, y, dy, dx, row_slopes):
-    """Runs the recurrence backward; every row has its own part of the gradient of `decay`."""
+    """Runs the recurrence backward; every row computes its part of the gradient of `decay`."""
     row, steps = task(), x.shape[1]
     carried = 0.0
     slope = 0.0

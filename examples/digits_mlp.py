@@ -1,4 +1,4 @@
-"""A network of two layers that learns the 8x8 digits of scikit-learn.
+"""A two-layer MLP that classifies the 8x8 digits of scikit-learn.
 
 Run: python examples/digits_mlp.py   (needs: pip install 'metaop[examples]')
 """
@@ -15,7 +15,7 @@ from metaop.nn import functional as F
 
 
 def main(epochs: int = 15) -> float:
-    """Returns the share of test digits that are told right."""
+    """Returns the accuracy on test digits."""
     metaop.manual_seed(0)
     images, labels = load_digits(return_X_y=True)
     dataset = TensorDataset(

@@ -1,4 +1,4 @@
-"""Fits a line to noisy points: a tensor, a gradient, and a step by hand.
+"""Fits a line to noisy points: tensors, gradients, and gradient descent by hand.
 
 Run: python examples/linear_regression.py
 """
@@ -9,7 +9,7 @@ import metaop
 
 
 def main(steps: int = 200, lr: float = 0.1) -> tuple[float, float]:
-    """Returns the slope and the intercept that were found (true: 3 and -1)."""
+    """Returns the fitted slope and intercept (true values: 3 and -1)."""
     metaop.manual_seed(0)
     x = metaop.rand(200)
     y = 3 * x - 1 + 0.01 * metaop.randn(200)

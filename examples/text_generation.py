@@ -1,4 +1,4 @@
-"""Learns which letter follows the last three, and writes new text letter by letter.
+"""A language model of letters with a context of three, which generates text.
 
 Run: python examples/text_generation.py
 """
@@ -17,7 +17,7 @@ CONTEXT = 3
 
 
 class NextLetter(nn.Module):
-    """Letters (batch, CONTEXT) to logits of the next one (batch, number of letters)."""
+    """Letters (batch, CONTEXT), int64, to logits of the next one (batch, len(LETTERS))."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class NextLetter(nn.Module):
 
 
 def write(model: NextLetter, start: str, length: int) -> str:
-    """Continues `start` with the likeliest letters."""
+    """Continues `start` by `length` letters, greedily."""
     text = start
     with metaop.no_grad():
         for _ in range(length):
@@ -41,7 +41,7 @@ def write(model: NextLetter, start: str, length: int) -> str:
 
 
 def main(steps: int = 200) -> str:
-    """Returns what the model writes after "the"."""
+    """Returns the text that the trained model generates after "the"."""
     metaop.manual_seed(0)
     codes = np.array([LETTERS.index(letter) for letter in TEXT])
     windows = np.lib.stride_tricks.sliding_window_view(codes, CONTEXT + 1)

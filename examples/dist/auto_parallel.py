@@ -1,8 +1,9 @@
-"""Parallelism that is found: `metaop run -np 2 examples/dist/auto_parallel.py folder`.
+"""Automatic parallelism: `metaop run -np 2 examples/dist/auto_parallel.py folder`.
 
-The network is made on all ranks. At its first step `nn.Graph` searches how the parameters should
-lie: these layers are wide and the batch is small, so the first is split by column and the second by
-row. Run it again, on another number of ranks: it goes on where the folder's checkpoint ends.
+The network is created on all ranks. In its first step `nn.Graph` searches for the best sharding of
+the parameters. These layers are wide and the batch is small, so the first is split by column and
+the second by row. Run it again, on another number of ranks, to resume from the checkpoint in the
+folder.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Step(nn.Graph):
 
 
 def main(folder: Path) -> None:
-    """Trains some steps, saves, and prints the losses, which do not depend on the ranks."""
+    """Trains, saves a checkpoint, and prints the losses, which do not depend on the ranks."""
     everywhere = placement.all("cpu")
     metaop.manual_seed(0)
     with global_mode(True, placement=everywhere, sbp=sbp.broadcast):

@@ -1,4 +1,4 @@
-"""Data parallel training in PyTorch's words: `metaop run -np 2 examples/dist/data_parallel.py`.
+"""Data parallel training with PyTorch's API: `metaop run -np 2 examples/dist/data_parallel.py`.
 
 Every rank takes its share of the batch; the gradients are averaged before every step.
 """

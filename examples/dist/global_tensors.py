@@ -1,7 +1,7 @@
-"""One program, many splits: `metaop run -np 4 examples/dist/global_tensors.py`.
+"""One program, several shardings: `metaop run -np 4 examples/dist/global_tensors.py`.
 
-The network is written for one device. Where the data and the weights lie decides what kind of
-parallelism it is: data parallel, tensor parallel (column, then row), or weights cut up as in ZeRO.
+The network is written for one device. The placement of data and weights determines the parallelism:
+data parallel, tensor parallel (column, then row), or sharded weights as in ZeRO.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import metaop
 from metaop.distributed import distribute_tensor, get_rank, placement, sbp
 
-# The splits of data, first weight, second weight.
+# The shardings of the data, the first weight and the second weight.
 MODES = {
     "data parallel": (sbp.split(0), sbp.broadcast, sbp.broadcast),
     "tensor parallel": (sbp.broadcast, sbp.split(1), sbp.split(0)),

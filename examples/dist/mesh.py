@@ -1,7 +1,7 @@
-"""Data and tensor parallel at once: `metaop run -np 4 examples/dist/mesh.py`.
+"""Data and tensor parallelism together: `metaop run -np 4 examples/dist/mesh.py`.
 
-The ranks form a mesh of two columns. Along its first axis the data are split, along its second the
-weights: the first by column, the second by row. The program is the one for a single device.
+The ranks form a mesh of two columns. The data is split along its first axis, the weights along its
+second: the first weight by column, the second by row. The program is that for a single device.
 """
 
 from __future__ import annotations

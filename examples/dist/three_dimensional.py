@@ -1,4 +1,4 @@
-"""GPT, BERT and ViT cut up in three directions at once: data × tensor × pipeline.
+"""GPT, BERT and ViT with 3D parallelism: data × tensor × pipeline.
 
     metaop run -np 8 examples/dist/three_dimensional.py --model gpt --data 2 --tensor 2 --stages 2
 
@@ -23,7 +23,7 @@ from models.gpt import Block
 from models.vit import EncoderBlock
 
 WIDTH, HEADS, LAYERS, LENGTH, WORDS, BATCH, MICRO = 32, 4, 4, 12, 40, 16, 4
-# The weights that are cut along their input, because the layer before is cut along its output.
+# The weights that are split by input, because the previous layer is split by output.
 ROWS = ("c_proj.weight", "linear2.weight", "out_proj.weight", "mlp.3.weight")
 COLUMNS = (
     *("c_attn.weight", "c_fc.weight", "c_fc.bias", "linear1.weight", "linear1.bias"),
@@ -32,7 +32,7 @@ COLUMNS = (
 
 
 class Words(nn.Module):
-    """Tokens and their positions as vectors."""
+    """Token plus position embeddings."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class Words(nn.Module):
 
 
 class Patches(nn.Module):
-    """An image as a row of patches after a class token."""
+    """Patch embeddings of an image after the class token."""
 
     def __init__(self) -> None:
         super().__init__()
