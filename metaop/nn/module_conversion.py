@@ -149,9 +149,9 @@ class ConversionMixin:
         """Moves all values to host memory."""
         return self._apply(lambda t: t.to(Device("cpu")))
 
-    def cuda(self: Self, device: int | Device | None = None) -> Self:
+    def cuda(self: Self, device: Device | str | int | None = None) -> Self:
         """Moves all values to a GPU, the current one unless `device` names another."""
-        target = device if isinstance(device, Device) else Device("cuda", device)
+        target = Device("cuda" if device is None else device)
         return self._apply(lambda t: t.to(target))
 
     def to_empty(self: Self, *, device: Any, recurse: bool = True) -> Self:

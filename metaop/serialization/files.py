@@ -251,7 +251,7 @@ def placement_of(map_location: MapLocation) -> Placement:
             return Device(str(map_location.get(location, location)))
         if callable(map_location):
             placed = map_location(_CpuStorage(), location)
-            return placed if isinstance(placed, Device) else Device(str(placed or location))
+            return Device(placed or location)
         return Device(location)
 
     return placement

@@ -40,13 +40,7 @@ def shape_of(arguments: tuple[Any, ...]) -> Shape:
 
 def device_of(device: DeviceLike) -> Device:
     """The device named by a string or a CUDA device number; the default device for None."""
-    if device is None:
-        return default_device.device
-    if isinstance(device, Device):
-        return device
-    if isinstance(device, int):
-        return Device("cuda", device)
-    return Device(device)
+    return default_device.device if device is None else Device(device)
 
 
 class DefaultDevice:

@@ -15,6 +15,7 @@ from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.composite import Composite
 from metaop.unified_graph.index_expr import Axis
+from metaop.unified_graph.interning import with_plain_numbers
 from metaop.unified_graph.node import Input, Node, Shape, input_node
 
 Steps = tuple[tuple[Composite, tuple[Any, ...]], ...]
@@ -34,7 +35,7 @@ def contiguous_strides(shape: Shape) -> tuple[int, ...]:
 def apply_steps(source: Node, steps: Steps) -> Node:
     """The node that view operators make of `source`."""
     for step, attributes in steps:
-        source = step(source, *attributes)
+        source = step(source, *with_plain_numbers(attributes))
     return source
 
 

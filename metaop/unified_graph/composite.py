@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from metaop.errors import DeviceError, InternalError
-from metaop.unified_graph.interning import InternTable
+from metaop.unified_graph.interning import InternTable, with_plain_numbers
 from metaop.unified_graph.node import Node, input_node, topological
 from metaop.unified_graph.rewrite import rebuild
 from metaop.unified_graph.structure import Structure, structure_of
@@ -108,6 +108,7 @@ class Composite:
         key = (types, with_one_nan(attributes))
         found = self.signatures.get(key) or self.signatures.revive(key)
         if found is None:
+            key = (types, with_plain_numbers(key[1]))
             found = self.signatures.add(key, Signature(self, *key, by_rule=True))
         return found
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+import operator
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
+
+import numpy as np
 
 T = TypeVar("T")
 Kind = TypeVar("Kind", bound=tuple)
@@ -47,6 +50,22 @@ class InternTable(dict[tuple, T]):
         if len(self) >= self._kept:
             self.clear()
         self[key] = value
+
+
+def with_plain_numbers(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The values with Python's numbers for NumPy's, also in tuples within.
+
+    They are equal, so whichever came first would be kept for both; and what is worked out from the
+    numbers of NumPy wraps around, and lacks the methods of symbolic ones.
+    """
+    plain = tuple([_plain(value) for value in values])
+    return values if all(map(operator.is_, plain, values)) else plain
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    return with_plain_numbers(value) if type(value) is tuple else value
 
 
 def never_equal_to_others(kind: type[Kind]) -> type[Kind]:

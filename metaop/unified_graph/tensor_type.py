@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from metaop.errors import ArgumentError, UnsupportedError
+from metaop.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from metaop.unified_graph.dtype import NAMED, DType
-from metaop.unified_graph.interning import InternTable
+from metaop.unified_graph.interning import InternTable, with_plain_numbers
 from metaop.unified_graph.node import Shape
 
 _WIDER = "use a type with more bits, such as int32, int64 or bfloat16"
@@ -15,11 +15,14 @@ _WIDER = "use a type with more bits, such as int32, int64 or bfloat16"
 class Device:
     """Where values live: `Device("cpu")`, `Device("cuda", 0)`; one object per device.
 
-    Tensors on `Device("meta")` have no values, only shapes and dtypes. `str(device)`
-    and comparison with strings follow PyTorch. Raises ArgumentError for other names.
+    A device stands for itself, and a number for a GPU. Tensors on `Device("meta")` have no values,
+    only shapes and dtypes. `str(device)` and comparison with strings follow PyTorch. Raises
+    ArgumentError for other names, and ArgumentTypeError for what is not a name.
 
     >>> metaop.device("cuda:1").index, metaop.ones(1).device == "cpu"
     (1, True)
+    >>> metaop.device(metaop.ones(1).device)
+    device(type='cpu')
     """
 
     __slots__ = ("type", "index")
@@ -31,13 +34,29 @@ class Device:
     # The ranks that share the values of a global tensor (a Placement of the dist room).
     placement: Any = None
 
-    def __new__(cls, type: str, index: int | None = None) -> Device:
-        key = _kind_and_index(type, index)
+    def __new__(
+        cls,
+        type: Device | str | int | None = None,
+        index: int | None = None,
+        *,
+        device: Device | str | int | None = None,
+    ) -> Device:
+        named = type if device is None else device
+        if isinstance(named, Device) and index is None:
+            return named
+        if isinstance(named, int) and index is None:
+            index, named = named, "cuda"
+        if not isinstance(named, str):
+            raise ArgumentTypeError(
+                f"a device is named by a string, not by {named!r}",
+                fix='use "cpu", "cuda" or "meta", a number of a GPU, or a device alone',
+            )
+        key = _kind_and_index(named, index)
         found = cls._table.get(key)
         if found is None:
             if key[0] not in ("cpu", "cuda", "meta"):
                 fix = 'use "cpu", "cuda", "cuda:0" or "meta"'
-                raise ArgumentError(f"unknown device {type!r}", fix=fix)
+                raise ArgumentError(f"unknown device {named!r}", fix=fix)
             found = object.__new__(cls)
             found.type, found.index = key
             cls._table[key] = found
@@ -98,6 +117,7 @@ class TensorType:
         if found is None:
             if dtype in NAMED:
                 raise UnsupportedError(f"there are no tensors of {dtype.name}", fix=_WIDER)
+            key = (with_plain_numbers(shape), dtype, device)
             new = object.__new__(cls)
             new.shape, new.dtype, new.device = key
             new.differentiable = dtype.is_differentiable

@@ -121,3 +121,19 @@ def test_errors(function: Callable[[Any], Any]) -> None:
         function(torch)
     with pytest.raises((RuntimeError, IndexError, ValueError)):
         function(metaop)
+
+
+def test_sizes_may_be_numbers_of_numpy() -> None:
+    x = metaop.arange(20.0).reshape(4, 5).requires_grad_()
+    sizes, count = [np.int64(2), np.int32(3)], np.int64(2)
+    left, right = x.split(sizes, 1)
+    (left.sum() + right.exp().sum()).backward()
+    assert left.shape == (4, 2) and type(left.shape[1]) is int
+    pieces = (
+        *(x.unfold(1, count, count), x.narrow(0, np.int64(1), count), x.expand(count, 4, 5)),
+        *(x.tile(count, 1), x.repeat(count, count), x.diagonal(count)),
+        *(x.unflatten(0, (count, 2)), x.reshape(count, -1), metaop.zeros(count, np.int32(3))),
+    )
+    for piece in pieces:
+        assert all(type(extent) is int for extent in piece.shape)
+        assert piece.sum().item() == pytest.approx(float(piece.detach().numpy().sum()))

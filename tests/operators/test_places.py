@@ -245,3 +245,14 @@ def test_new_counts_compile_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     for count in (33, 47, 512):
         work(count)
     assert not made
+
+
+def test_a_device_is_named_in_every_way() -> None:
+    cpu = metaop.device("cpu")
+    assert metaop.device(cpu) is cpu and metaop.device(device=cpu) is cpu
+    assert metaop.device(device="cpu") is cpu and metaop.device(type="cpu") is cpu
+    gpu = metaop.device("cuda", 1)
+    assert metaop.device(1) is gpu and metaop.device("cuda:1") is gpu and metaop.device(gpu) is gpu
+    for words in ((), (None,), (1.5,), (cpu, 0)):
+        with pytest.raises(TypeError, match="a device is named"):
+            metaop.device(*words)

@@ -200,3 +200,20 @@ def test_shape_changes_in_place() -> None:
         assert tuple(own.shape) == (3, 2) and own.sum().item() == 12.0
         with pytest.raises(RuntimeError, match="leaf"):
             lib.ones(2, requires_grad=True).unsqueeze_(0)
+
+
+def test_sums_and_multiples_of_shapes_are_shapes() -> None:
+    torch = pytest.importorskip("torch")
+    for compute in (
+        lambda s: s + s,
+        lambda s: s + (1,),
+        lambda s: (1, *s[:0]) + s,
+        lambda s: s * 2,
+        lambda s: 2 * s,
+    ):
+        ours, theirs = compute(metaop.ones(2, 3).shape), compute(torch.ones(2, 3).shape)
+        assert type(ours) is metaop.Size and tuple(ours) == tuple(theirs)
+        assert ours.numel() == theirs.numel()
+    for refused in (lambda s: s + [1], lambda s: [1] + s, lambda s: s * 1.5, lambda s: "a" + s):
+        with pytest.raises(TypeError):
+            refused(metaop.ones(2, 3).shape)

@@ -8,7 +8,6 @@ from typing import Any
 from metaop.errors import ArgumentError
 from metaop.nn.module import Module
 from metaop.tensor.options import device_of
-from metaop.unified_graph.tensor_type import Device
 
 
 def check_devices(module: Module, devices: Sequence[Any] | None, output: Any = None) -> None:
@@ -17,7 +16,7 @@ def check_devices(module: Module, devices: Sequence[Any] | None, output: Any = N
     A number means a GPU.
     """
     named = [*(devices or ()), *([] if output is None else [output])]
-    wanted = {Device("cuda", one) if isinstance(one, int) else device_of(one) for one in named}
+    wanted = {device_of(one) for one in named}
     here = {parameter.device for parameter in module.parameters()}
     if wanted and here and wanted != here:
         raise ArgumentError(
