@@ -47,6 +47,10 @@ def is_tracing() -> bool:
     return False
 
 
+def _get_tracing_state() -> None:
+    """None: nothing is being traced."""
+
+
 def script(obj: _Anything, *_options: Any, **_more: Any) -> _Anything:
     """Returns the function, module or class unchanged; the options have no effect."""
     return obj

@@ -20,7 +20,12 @@ from metaop.convert.dynamic import (
     note_listing,
 )
 from metaop.convert.findings import Finding, Verdict
-from metaop.convert.idioms import convert_call, convert_string, convert_subscript
+from metaop.convert.idioms import (
+    convert_call,
+    convert_decorator,
+    convert_string,
+    convert_subscript,
+)
 from metaop.convert.imports import convert_from_import, convert_import
 from metaop.convert.methods import missing_attribute
 from metaop.convert.renaming import (
@@ -337,6 +342,10 @@ class _Converter(cst.CSTVisitor):
 
     def leave_Annotation(self, original_node: cst.Annotation) -> None:
         self.annotations -= 1
+
+    def visit_Decorator(self, node: cst.Decorator) -> None:
+        if self.foreign:
+            convert_decorator(self, node)
 
     def visit_FormattedString(self, node: cst.FormattedString) -> None:
         if self.renaming is not None and node not in self.handled:

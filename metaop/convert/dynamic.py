@@ -21,6 +21,7 @@ _IMPORTS = ("importlib.import_module", "importlib.__import__", "builtins.__impor
 # Those whose first argument is a dotted name, and that ask whether it is there.
 _NAMERS = ("unittest.mock.patch", "pkgutil.resolve_name", "pydoc.locate")
 _QUESTIONS = ("importlib.util.find_spec", "pkgutil.find_loader")
+_BY_TEXT = (*_IMPORTS, *_NAMERS, *_QUESTIONS)
 _READERS = ("builtins.eval", "builtins.exec", "builtins.compile")
 _VERSIONS = (
     *("importlib.metadata.version", "importlib.metadata.distribution"),
@@ -46,7 +47,7 @@ def convert_named(converter: Converter, node: cst.Call) -> None:
     function = converter.resolver.imported(node.func) or ""
     if function == "builtins.getattr":
         _convert_getattr(converter, node)
-    elif function in (*_IMPORTS, *_NAMERS, *_QUESTIONS):
+    elif function in _BY_TEXT:
         _convert_import(converter, node, function)
     elif function in _READERS:
         _convert_code(converter, node, function)
@@ -59,6 +60,11 @@ def convert_named(converter: Converter, node: cst.Call) -> None:
         converter.note(node, f"{function}()", Verdict.UNSUPPORTED, hint)
     elif isinstance(node.func, cst.Attribute) and node.func.attr.value in _ACCESSES and node.args:
         _convert_access(converter, node.func.value, node.args[0].value, node)
+
+
+def names_by_text(converter: Converter, node: cst.Call) -> bool:
+    """Whether `convert_named` converts the name that the call has as its first argument."""
+    return (converter.resolver.imported(node.func) or "") in _BY_TEXT
 
 
 def convert_subscript_by_name(converter: Converter, node: cst.Subscript) -> None:

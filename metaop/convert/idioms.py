@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from metaop.convert.catalogue import lookup, signature_of
+from metaop.convert.dynamic import names_by_text
 from metaop.convert.findings import Verdict
 from metaop.convert.resolution import dotted
 from metaop.convert.tables import OLD_KEYWORDS
@@ -241,13 +242,31 @@ def convert_string(converter: Converter, node: cst.SimpleString) -> None:
         converter.note(node, "torch.distributed.run", Verdict.SEMANTIC, hint)
     if match is None:
         return
-    prefix, quote, name = match.groups()
+    name = match.group(3)
     target = lookup(name)
     if not isinstance(target.value, (type, DType)) and not _TYPE_TEXT.match(name):
         if target.path is not None:
             hint = "a text: write metaop's name if the program looks it up"
             converter.note(node, name, Verdict.SEMANTIC, hint)
         return
-    path = target.path or "metaop" + name[len("torch") :]
+    _convert_name_text(converter, node, match)
+
+
+def convert_decorator(converter: Converter, node: cst.Decorator) -> None:
+    """`@patch("torch.nn.Linear.forward")`: a decorator looks up what its text names."""
+    call = node.decorator
+    if not isinstance(call, cst.Call) or names_by_text(converter, call):
+        return
+    for argument in call.args:
+        text = argument.value
+        match = _NAME_TEXT.match(text.value) if isinstance(text, cst.SimpleString) else None
+        if match is not None and text not in converter.handled:
+            _convert_name_text(converter, text, match)
+
+
+def _convert_name_text(converter: Converter, node: cst.SimpleString, match: re.Match) -> None:
+    prefix, quote, name = match.groups()
+    path = lookup(name).path or "metaop" + name[len("torch") :]
     converter.source.replace(*converter.span(node), f"{prefix}{quote}{path}{quote}")
     converter.note(node, name, Verdict.CONVERTED, f"the text now says {path}")
+    converter.handled.add(node)

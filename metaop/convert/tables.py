@@ -55,6 +55,7 @@ RENAMED = {
     "torch.distributed.reduce_op": "metaop.distributed.ReduceOp",
     "torch.testing.assert_allclose": "metaop.testing.assert_close",
     "torch.ops.torchvision.nms": "metaop.vision.ops.nms",
+    "torch._C._get_tracing_state": "metaop.scripting._get_tracing_state",
     "torch._C._log_api_usage_once": "metaop.environment._log_api_usage_once",
     "torch._C._nn._parse_to": "metaop.nn.module_conversion.parse_to",
     "torchvision.models._utils.IntermediateLayerGetter": (

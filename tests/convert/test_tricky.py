@@ -20,6 +20,38 @@ SAME: dict[str, str] = {
         nn = importlib.import_module("torch.nn")
         result = nn.Linear(2, 3)(importlib.import_module("torch").ones(2)).shape[0]
         """,
+    "a decorator that is told what it replaces": """
+        import torch
+
+        def replaced(target, root=torch):
+            parts = target.split(".")
+            assert parts[0] == root.__name__
+            for part in parts[1:-1]:
+                root = getattr(root, part)
+            return lambda function: (getattr(root, parts[-1]), function)
+
+        @replaced("torch.nn.functional.relu")
+        def relu(x):
+            return x.clamp(min=0)
+
+        x = torch.tensor([-1.0, 2.0])
+        result = [f(x).tolist() for f in relu]
+        """,
+    "a decorator of the standard library that is told what it replaces": """
+        import torch
+        from unittest import mock
+
+        @mock.patch("torch.relu")
+        def called(relu):
+            torch.relu(1)
+            return relu.call_count
+
+        result = called()
+        """,
+    "whether something is being traced": """
+        import torch
+        result = torch._C._get_tracing_state() is None
+        """,
     "import_module under another name": """
         from importlib import import_module as im
         result = im("torch.nn.functional").relu(im("torch").tensor([-1.0, 2.0])).tolist()

@@ -217,4 +217,18 @@ def test_formulas_of_the_users_own() -> None:
         _FORMULAS.clear()
         _FORMULAS.update(before)
     with pytest.raises(TypeError):
-        D.register_kl(int, D.Normal)
+        D.register_kl("Normal", D.Normal)
+
+
+def test_a_base_that_is_no_distribution_serves_for_those_that_derive_from_it() -> None:
+    class Base:
+        pass
+
+    class Own(Base, D.Normal):
+        pass
+
+    try:
+        D.register_kl(Own, Base)(lambda p, q: p.loc + 7)
+        assert D.kl_divergence(Own(1.0, 1.0), Own(0.0, 1.0)).item() == 8
+    finally:
+        del _FORMULAS[Own, Base]
