@@ -1,4 +1,4 @@
-"""One logical tensor over many ranks: shardings, the ones each operator accepts, and collectives.
+"""Tensors sharded over many ranks: the shardings that each operator accepts, and collectives.
 
 `metaop.dist` is a package, but also a function, as in PyTorch: calling it returns the distance
 between two tensors.
@@ -14,8 +14,7 @@ from metaop.dist.sbp import Split as Split
 from metaop.dist.trace import explain as explain
 from metaop.dist.trace import signatures as signatures
 
-# The function that a call of the package runs, and the mode in which tensors are made; `metaop`
-# sets both, because they depend on tensors.
+# `metaop` sets both, because they need tensors, which are defined in a higher layer.
 distance: Any = None
 global_mode: Any = None
 

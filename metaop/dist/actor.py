@@ -2,8 +2,8 @@
 
 An actor owns *registers*: copies of its result that consumers hold until they are done with them.
 It acts while every input has a filled register and every output has a free one; then it notifies
-its consumers and returns its inputs to their producers. Free registers are *credits*: with one
-credit less at each later stage, the schedule of a pipeline is exactly one-forward-one-backward.
+its consumers and returns its inputs to their producers. Free registers are *credits*: if each
+stage has one credit fewer than the previous one, a pipeline runs exactly one-forward-one-backward.
 The clock here is simulated: `run` computes the schedule that processes follow (`follow`).
 """
 
@@ -20,8 +20,8 @@ from metaop.errors import DistributedError
 class Actor:
     """An actor that acts `count` times; each act takes `seconds` of `device`.
 
-    `credits` limits how many of its results may wait or be in use; among the actors of a device
-    that could act, the one with the highest `priority` does.
+    `credits` limits how many of its results may wait or be in use. Of the ready actors of a
+    device, the one with the highest `priority` acts first.
     """
 
     name: str
@@ -43,11 +43,11 @@ class Actor:
             source.returned[self.name] = 0
 
     def in_use(self) -> int:
-        """Registers that hold a result or wait for the one in progress."""
+        """The number of registers that hold a result or are reserved for the one in progress."""
         return self.begun - min(self.returned.values(), default=self.finished)
 
     def is_ready(self) -> bool:
-        """Whether the inputs have arrived and there is room for the result."""
+        """Whether the inputs have arrived and a register is free for the result."""
         if self.begun == self.count or self.in_use() >= self.credits:
             return False
         return all(source.finished > self.begun for source in self.sources)
@@ -136,7 +136,7 @@ def pipeline(
 
 
 def peak_stash(actions: Sequence[Action], stage: int) -> int:
-    """The most micro-batches whose forward values a stage keeps at once."""
+    """The largest number of micro-batches whose activations a stage keeps at once."""
     held = peak = 0
     for action in sorted(actions, key=lambda action: (action.start, action.actor)):
         if action.actor == f"forward {stage}":

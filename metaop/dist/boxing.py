@@ -1,4 +1,4 @@
-"""Moving data between ranks: every reshard, on one mesh axis.
+"""Resharding along one mesh axis.
 
 `shard` and `assemble` define the meaning of a state; a `World` moves the parts. `SimulatedWorld`
 holds all ranks in one process and is the oracle of `MPIWorld` (in `collectives`).
@@ -30,7 +30,7 @@ COMBINE = {
 
 
 class World(Protocol):
-    """The ranks of one mesh axis and how to reach them; this process owns the ranks in `owned`."""
+    """Collectives among the ranks of one mesh axis; this process owns the ranks in `owned`."""
 
     size: int
     owned: tuple[int, ...]
@@ -46,7 +46,7 @@ class World(Protocol):
 
 
 def shard(value: np.ndarray, sbp: Sbp, ranks: int, rank: int) -> np.ndarray:
-    """The part of a value that one rank holds; of a partial value, the first rank holds all."""
+    """One rank's part; rank 0 holds all of a partial value, the others the reducer's identity."""
     if isinstance(sbp, Split):
         start, stop = block(value.shape[sbp.axis], ranks, rank)
         return value[(slice(None),) * sbp.axis + (slice(start, stop),)].copy()
@@ -58,7 +58,7 @@ def shard(value: np.ndarray, sbp: Sbp, ranks: int, rank: int) -> np.ndarray:
 
 
 def assemble(parts: Sequence[np.ndarray], sbp: Sbp) -> np.ndarray:
-    """Assembles a value from the parts that the ranks hold."""
+    """The value whose parts the ranks hold."""
     if isinstance(sbp, Split):
         return np.concatenate(parts, axis=sbp.axis)
     if isinstance(sbp, Partial):
@@ -72,7 +72,7 @@ def assemble(parts: Sequence[np.ndarray], sbp: Sbp) -> np.ndarray:
 def box_alone(
     parts: Mapping[int, np.ndarray], source: Sbp, target: Sbp, ranks: int, shape: Sequence[int]
 ) -> Parts | None:
-    """Reshards without communication; None if the change needs data from other ranks."""
+    """Reshards without communication; None if that needs data from other ranks."""
     if source == target:
         return dict(parts)
     if isinstance(source, Broadcast):
@@ -85,7 +85,7 @@ def box_alone(
 def _padded(
     part: np.ndarray, source: Split, ranks: int, rank: int, shape: Sequence[int]
 ) -> np.ndarray:
-    """A block surrounded by zeros."""
+    """A rank's block in a tensor of the full shape, with zeros elsewhere."""
     whole = np.zeros_like(part, shape=tuple(shape))
     start, stop = block(shape[source.axis], ranks, rank)
     whole[(slice(None),) * source.axis + (slice(start, stop),)] = part
@@ -93,7 +93,7 @@ def _padded(
 
 
 class SimulatedWorld:
-    """The ranks of one mesh axis in this process; `sent` counts the bytes that each would send."""
+    """All ranks of one mesh axis in this process; `sent` counts the bytes that each would send."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -113,4 +113,4 @@ class SimulatedWorld:
         return extent * self.size
 
     def verify(self, plan: str) -> None:
-        """Ranks that share a process cannot differ."""
+        """Does nothing: ranks in one process run the same plan."""

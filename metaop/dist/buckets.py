@@ -1,7 +1,7 @@
-"""Bucketing of collectives: reductions of many small values in one message.
+"""Buckets: all-reduces of many small values in one message.
 
-Gradients that are summed over the ranks are small and numerous. Those on one level of a plan that
-are reduced in the same way along the same mesh axis are packed side by side.
+Gradients are numerous and mostly small. Those on one level of a plan that are all-reduced with the
+same operation along the same mesh axis are packed side by side.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from metaop.dist.moves import Move
 from metaop.dist.sbp import BROADCAST, Mesh, NdSbp, Partial
 from metaop.unified_graph.node import Node
 
-# The transfer of a message this large takes many times its latency.
+# The transfer time of a message this large is many times the latency.
 BUCKET_BYTES = 4 << 20
 
 Box = tuple[Node, Move]
@@ -51,7 +51,7 @@ def buckets(boxes: Sequence[Box]) -> list[Bucket]:
 
 
 def _kind(node: Node, move: Move) -> tuple | None:
-    """A key that is equal for boxes that can be packed; None for a box that is sent alone."""
+    """The key of boxes that may share a bucket; None for a box that is sent alone."""
     source, target = move.source[move.axis], move.target[move.axis]
     if isinstance(source, Partial) and target is BROADCAST:
         return (move.axis, source, node.dtype)

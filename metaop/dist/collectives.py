@@ -1,4 +1,4 @@
-"""The ranks of a communicator: reshards, and agreement on what they run."""
+"""Collectives over MPI, and the check that all ranks run the same ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from metaop.errors import DistributedError, describe_location, user_location
 
 _END = "the end of the program"
 _MEETING = 32004
-# Numbers that a program takes as arguments: learning rates, seeds.
+# Scalar arguments of a program: learning rates, seeds.
 Numbers = tuple[int | float | bool, ...]
 
 
@@ -64,7 +64,7 @@ def _end_together() -> None:
 
 
 def everyone() -> Any:
-    """The communicator of all ranks of the job, or of those that are left."""
+    """The communicator of all ranks of the job that have not been lost."""
     mpi()
     return job.everyone
 
@@ -73,11 +73,11 @@ def communicator_of(ranks: Sequence[int]) -> Any:
     """A new communicator of some ranks of the job; all of them must call this."""
     whole = everyone()
     others = [rank for rank in ranks if rank != whole.rank]
-    # MPI would wait for the others silently.
+    # Create_group would wait silently for missing ranks; these messages let the watchdog name them.
     tokens = [np.zeros(1, np.uint8) for _ in others]
     requests = [whole.Irecv(token, rank, _MEETING) for token, rank in zip(tokens, others)]
     requests += [whole.Isend(np.ones(1, np.uint8), rank, _MEETING) for rank in others]
-    what = f"the making of the group of ranks {list(ranks)}"
+    what = f"the creation of the group of ranks {list(ranks)}"
     test_all = mpi().Request.Testall
     watchdog_of(whole).wait_for(others, lambda: test_all(requests), what)
     return whole.Create_group(whole.group.Incl(list(ranks)))
@@ -106,11 +106,11 @@ class MPIWorld:
 
     @property
     def transport(self) -> Transport:
-        """What carries collectives; every rank must make the first call."""
+        """The transport of collectives; the first call is collective."""
         return self.transport_at(self.memory)
 
     def transport_at(self, memory: Memory) -> Transport:
-        """What carries collectives of arrays in a memory; every rank must make the first call."""
+        """The transport for arrays in `memory`; the first call is collective."""
         return transport_of(self.communicator, memory)
 
     def wait(self, request: Request, what: str) -> None:
@@ -118,7 +118,7 @@ class MPIWorld:
         request.wait(self.watchdog, what)
 
     def box(self, parts: Parts, source: Sbp, target: Sbp, shape: Sequence[int]) -> Parts:
-        """The part of this rank after the exchange that `source` → `target` requires."""
+        """Reshards this rank's part from `source` to `target`; all ranks must call this."""
         with self.memory.active():
             alone = box_alone(parts, source, target, self.size, shape)
         if alone is not None:
@@ -127,14 +127,14 @@ class MPIWorld:
         return {self.rank: self.result(exchange, f"{source!r} -> {target!r} of {list(shape)}")}
 
     def start(self, parts: Parts, source: Sbp, target: Sbp, shape: Sequence[int]) -> Exchange:
-        """Starts `box` asynchronously: the ranks continue until they need the result."""
+        """Starts `box` without waiting for its result."""
         with self.memory.active():
             exchange = start(self.transport, parts[self.rank], source, target, shape)
         self.sent += exchange.sent
         return exchange
 
     def result(self, exchange: Exchange, what: str) -> np.ndarray:
-        """Waits for an exchange; returns what this rank holds afterwards."""
+        """Waits for an exchange and returns this rank's new part."""
         self.wait(exchange.request, what)
         with self.memory.active():
             return exchange.result()
@@ -171,7 +171,7 @@ class MPIWorld:
         return received
 
     def maximum(self, values: np.ndarray) -> np.ndarray:
-        """The element-wise maximum over the ranks."""
+        """The elementwise maximum over the ranks."""
         result = np.empty_like(values)
         request = self.communicator.Iallreduce(values, result, mpi().MAX)
         self.watchdog.wait(request.Test, "a maximum over the ranks")
@@ -202,7 +202,7 @@ class MPIWorld:
             f"{_entry(left, entry)} on rank 0 (at {lines[0]}) and {_entry(right, entry)} "
             f"on rank {other} (at {lines[other]})",
             fix="let every rank run the same program on tensors of the same shapes; reading a "
-            "global tensor (print, item) is part of it",
+            "global tensor (print, item) is a collective too",
         )
 
 
@@ -213,7 +213,7 @@ def _different_numbers(arguments: Sequence[Numbers]) -> DistributedError:
     )
     return DistributedError(
         f"a program takes the number {left} on rank 0 and {right} on rank {other}",
-        fix="seed all ranks alike with metaop.manual_seed, and use the same learning rates",
+        fix="use the same seed (metaop.manual_seed) and the same learning rates on all ranks",
     )
 
 
@@ -223,5 +223,5 @@ def _entry(lines: Sequence[str], position: int) -> str:
 
 @lru_cache(maxsize=4096)
 def fingerprint(text: str) -> int:
-    """A 63-bit hash that distinguishes texts."""
+    """A 63-bit hash of a text."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1

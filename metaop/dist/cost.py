@@ -19,7 +19,7 @@ from metaop.unified_graph.node import Input, Node
 
 @dataclass(frozen=True)
 class Link:
-    """A link between ranks: seconds of latency, and bytes per second that a rank sends."""
+    """A link between ranks: latency in seconds, and bandwidth of one rank in bytes per second."""
 
     latency: float = 5e-6
     bandwidth: float = 2e9
@@ -27,7 +27,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Cluster:
-    """What a rank computes per second, and the links along the axes of a mesh, outermost first.
+    """The rates of one rank's device, and the links along the axes of a mesh, outermost first.
 
     A mesh with more axes than `links` uses the last link for the others. `launch` is the time to
     start a kernel; `memory_price` is the price, in seconds, of holding a byte for a step, so that
@@ -49,7 +49,7 @@ HOST = Cluster()
 
 
 def is_local(source: Sbp, target: Sbp) -> bool:
-    """Whether the change only cuts out a block, which every rank does by itself."""
+    """Whether the ranks only slice out their blocks, which needs no communication."""
     return isinstance(source, Broadcast) and isinstance(target, Split)
 
 
@@ -70,7 +70,7 @@ def sent_bytes(
     if isinstance(target, Split):
         extent = shape[target.axis]
         return total - _share(total, extent, _length(extent, ranks, rank))
-    # Reduced in blocks of elements, which are then gathered.
+    # An all-reduce is a reduce-scatter in blocks of elements, and an all-gather of these blocks.
     mine = _length(prod(shape), ranks, rank) * itemsize
     return total - mine + mine * (ranks - 1)
 

@@ -1,8 +1,9 @@
 """The signatures of whole operators: the relational join of the rules of their meta-operators.
 
-`_demand_table` works backwards: what must the inputs be for a node to have a given state without
-communication? A value that every rank holds whole can be split along any dimension, so a demand for
-two different splits of one input is a demand for the whole; converting to partial costs nothing.
+`_demand_table` works backwards: in which states must the inputs be for a node to have a given state
+without communication? A replicated value can be split along any dimension, so demands for two
+different splits of one input together demand a replicated one. Making a value partial costs
+nothing.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def _order(signature: Signature) -> tuple:
 
 
 def _is_trivial(demand: Demand, states: tuple[Sbp, ...]) -> bool:
-    """Whether all inputs are whole and the result is split afterwards."""
+    """Whether all inputs are replicated and the result is split afterwards."""
     wanted = [s for s in demand if s is not None]
     return all(s == BROADCAST for s in wanted) and any(s != BROADCAST for s in states)
 
@@ -113,7 +114,7 @@ def _join_all(left: list[Demand], right: list[Demand]) -> list[Demand]:
 
 
 def _join(left: Demand, right: Demand) -> Demand | None:
-    """The weakest demand that satisfies both; None if one input must be both partial and whole."""
+    """The weakest demand that implies both; None if one input must be partial and replicated."""
     result: list[Sbp | None] = []
     for a, b in zip(left, right):
         if a is None or b is None or a == b:

@@ -52,8 +52,8 @@ def adopt(environment: MutableMapping[str, str] = os.environ) -> None:
     """Configures a process that MPI started as one of several; called by `import metaop`.
 
     PyTorch's variables (RANK, WORLD_SIZE, LOCAL_RANK, …) are set for programs that read them. Each
-    rank gets its share of the host's cores, one of which may help it to compile. Progress bars and
-    log messages below warnings come from rank 0 alone, unless METAOP_ALL_RANKS_TALK is set.
+    rank gets its share of the host's cores, one of which may help it to compile. Only rank 0 shows
+    progress bars and log messages below warnings, unless METAOP_ALL_RANKS_TALK is set.
     Variables that are already set keep their values, except that ranks never tune, because they
     would disturb each other's timings.
     """
@@ -72,13 +72,13 @@ def adopt(environment: MutableMapping[str, str] = os.environ) -> None:
         "METAOP_COMPILE_PROCESSES": int(cores >= 2 * place.local_size),
     }
     if place.size == place.local_size:
-        # On one host: use the fast transport and do not search for networks.
+        # On one host, use the shared-memory transport and skip the search for networks.
         defaults |= {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,sm", "OMPI_MCA_osc": "^ucx"}
     if place.rank and not settings.get("METAOP_ALL_RANKS_TALK"):
         defaults["TQDM_DISABLE"] = 1
         logging.disable(logging.INFO)
         if "tqdm" in sys.modules:
-            # The variable has already been read.
+            # tqdm has already read the variable.
             bar = sys.modules["tqdm"].tqdm
             bar.__init__ = partialmethod(bar.__init__, disable=True)
     if environment.get("METAOP_TUNE") == "search":

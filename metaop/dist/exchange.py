@@ -1,8 +1,8 @@
 """Asynchronous reshards: a rank computes until it needs the result.
 
-Each change along one mesh axis is one collective of a transport. It makes progress only when it is
-tested, so code that computes in between calls `is_done` now and then. Blocks may be uneven. Arrays
-are NumPy arrays, or arrays on a GPU, which must then be the current one.
+Resharding along one mesh axis takes one collective. It makes progress only when it is tested, so
+code that computes in the meantime must poll `is_done`. Blocks may be uneven. Arrays are NumPy
+arrays, or cupy arrays on the current GPU.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Exchange:
         return done
 
     def result(self) -> np.ndarray:
-        """What this rank holds afterwards; call it when the collective is done."""
+        """This rank's new part; call it when the collective is done."""
         return self._finish()
 
 
@@ -60,7 +60,7 @@ def _extents(extent: int, ranks: int) -> list[int]:
 def _all_reduce(transport: Transport, part: np.ndarray, source: Partial) -> Exchange:
     total = np.empty_like(part)
     request = transport.all_reduce(Packed.alone(part), total.reshape(-1), source.op)
-    # Counted as if reduced in blocks of elements, which are then gathered.
+    # Counted as a reduce-scatter in blocks of elements, and an all-gather of these blocks.
     mine = _extents(part.size, transport.size)[transport.rank] * part.itemsize
     sent = part.nbytes - mine + mine * (transport.size - 1)
     return Exchange(request, lambda: total, sent)
@@ -99,7 +99,7 @@ def _all_gather(
 def _all_to_all(
     transport: Transport, part: np.ndarray, source: Split, target: Split, shape: Sequence[int]
 ) -> Exchange:
-    """Every rank cuts its block for the others along the new dimension."""
+    """Every rank cuts its block along the new dimension and sends each rank one piece."""
     ranks, rank = transport.size, transport.rank
     ranges = [block(shape[target.axis], ranks, k) for k in range(ranks)]
     before = (slice(None),) * target.axis
@@ -127,5 +127,5 @@ def _all_to_all(
 
 
 def in_order(array: Any) -> Any:
-    """The array, or a contiguous copy of it."""
+    """The array if it is contiguous, otherwise a contiguous copy."""
     return array if array.flags.c_contiguous else array.copy(order="C")

@@ -1,4 +1,4 @@
-"""A failing rank ends the job on all ranks: an MPI job that lost a rank would wait forever."""
+"""Ends the job on all ranks when one fails: the others would wait for it forever."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _abort(kind: type[BaseException], error: BaseException, trace: TracebackType
 def _leave(what: str, status: int) -> None:
     """Ends the job; if the others continue without this rank, ends this rank alone."""
     sys.stdout.flush()
-    ending = "the others go on" if job.goes_on else "the job ends"
+    ending = "the others continue" if job.goes_on else "the job ends"
     print(f"metaop: rank {job.everyone.rank} {what}; {ending}", file=sys.stderr, flush=True)
     if job.goes_on:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -79,11 +79,11 @@ def _watch_exit(end_together: Callable[[], None]) -> None:
             _abort(kind, error, trace)
         if code and code[0] not in (None, 0):
             status = code[0] if isinstance(code[0], int) else 1
-            _leave(f"left with exit code {code[0]!r}", status)
+            _leave(f"exited with code {code[0]!r}", status)
         try:
             end_together()
         except DistributedError as error:
-            _leave(f"has come to its end before the others: {error}", 1)
+            _leave(f"finished before the others: {error}", 1)
         if may_lose_ranks() and not job.losses:
             from mpi4py import MPI
 

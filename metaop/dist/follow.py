@@ -1,8 +1,8 @@
 """Following the schedule of actors on processes: one rank acts, sends and waits.
 
-The simulated clock of `actor.run` has fixed the order in which the actors of a device act, and
-every rank follows it. So the collectives inside acts have one order on all ranks, the registers in
-use are those of the simulation, and nothing can block that did not block there.
+`actor.run` has simulated the order in which the actors of a device act, and every rank follows it.
+So all ranks run the collectives inside acts in one order, no more registers are in use than in the
+simulation, and nothing can deadlock that did not deadlock there.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from metaop.dist.nccl import NcclTransport
 from metaop.dist.pairs import pair_of
 from metaop.dist.point_to_point import Arrays, Edge, PointToPoint
 
-# What an actor does: maps its number and the results of its sources, by name, to its result.
+# An act: maps its number and the results of its sources, by name, to its result.
 # Arrays are in host memory or in the memory of the rank.
 Work = Callable[[int, Mapping[str, Sequence[Any]]], Sequence[Any]]
 
 
 class Home(NamedTuple):
-    """The rank that acts for a device of a schedule: its number in the job, and its memory type."""
+    """The rank that acts for a device of a schedule, by its number in the job, and its memory."""
 
     rank: int
     type: str
@@ -103,7 +103,7 @@ class Follower:
         return done
 
     def _links(self) -> dict[Edge, MPIWorld]:
-        """What carries arrays over the edges between this rank's GPU and others.
+        """The worlds that carry arrays over the edges between this rank's GPU and others.
 
         Every edge has its own link, so one that waits for its receiver does not delay the others.
         All ranks create their links in one global order, so both ends of a link create it together.

@@ -1,8 +1,8 @@
-"""The processes of a job end when its launcher ends, however the launcher ends.
+"""Ends the processes of a job when its launcher ends, even if that is killed.
 
 All of them have the job's folder in their environment. A small separate process, which runs this
-file, waits for the launcher to end, because no signal handler sees SIGKILL. Only Python's library
-is imported here, so that it starts quickly.
+file, waits for the launcher to end, because no signal handler sees SIGKILL. This file imports only
+Python's standard library, so that the process starts quickly.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ JOB_FOLDER = "METAOP_JOB_FOLDER"
 _ENDING = [
     getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name)
 ]
-# In seconds: until mpirun, which may also have received the signal, ends by itself; until it has
-# ended its ranks; until the others have ended after SIGTERM, and after SIGKILL.
+# Seconds to wait: for mpirun, which may also have received the signal, to end by itself; for it to
+# end its ranks; for other processes to end after SIGTERM, and after SIGKILL.
 _BY_ITSELF, _WITH_RANKS, _TERMINATED, _KILLED = 1.0, 5.0, 1.0, 2.0
 _PAUSE = 0.02
 _PROCESSES = Path("/proc")
@@ -45,7 +45,7 @@ def supervise(command: Sequence[str], environment: Mapping[str, str], folder: st
     Must be called by the main thread. A job that fails or is ended leaves no processes behind.
     """
     before = {number: signal.getsignal(number) for number in _ENDING}
-    # The parent of this process may have wanted a signal to be ignored, as nohup does.
+    # A parent such as nohup may have asked this process to ignore a signal.
     heeded = [number for number in _ENDING if before[number] is not signal.SIG_IGN]
     mpirun = guard = None
     try:
@@ -117,7 +117,7 @@ def _send(processes: Sequence[int], number: int) -> None:
 
 
 def _members(folder: str, mpirun: int) -> list[int]:
-    """The processes of the job; only mpirun if the system does not show environments."""
+    """The processes of the job; only mpirun if the system does not reveal environments."""
     if not _PROCESSES.is_dir():
         return [mpirun] if _is_running(mpirun) else []
     mark = f"{JOB_FOLDER}={folder}".encode()

@@ -1,11 +1,11 @@
 """Memory shared by all ranks of a host, which carries collectives at the speed of copying.
 
-It is an MPI shared window with a few slots for each rank. A collective is cut into *rounds*. In
-each round, a rank puts what the others need into its slot, may combine what they have put, and
-takes what it needs from their slots; then the slot is free for a later round. So little memory
-serves arrays of any size, data that is passed on is still in the cache, and no rank waits for
-another as long as there are free slots. Every rank publishes how many rounds it has put, combined
-and taken in the window itself: nobody is called, and nothing is sent.
+It is an MPI shared window with a few slots per rank. A collective is cut into *rounds*. In each
+round, a rank puts what the others need into its slot, may combine what they have put, and takes
+what it needs from their slots; then the slot is free for a later round. So little memory serves
+arrays of any size, data is read while it is still in the cache, and no rank waits for another as
+long as there are free slots. Every rank counts in the window itself how many rounds it has put,
+combined and taken, so the ranks synchronise without messages.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from metaop.dist.requests import Request
 
-# A slot fits into the cache of a core; all slots of a rank fit into that of a host.
+# A slot fits into the cache of a core, and the slots of a rank into the shared cache of the host.
 SLOT_BYTES = 1 << 20
 _SLOTS = 8
 _PAGE = 4096
@@ -52,7 +52,7 @@ class Rounds(Protocol):
 
 
 class WindowRequest(Request):
-    """A collective in progress: like a request of MPI, it makes progress when it is tested."""
+    """A collective in progress; like an MPI request, it makes progress when it is tested."""
 
     def __init__(self, window: HostWindow, rounds: Rounds) -> None:
         self.window = window
@@ -107,7 +107,7 @@ class HostWindow:
         return request
 
     def progress(self) -> None:
-        """Does all that can be done now, the most advanced first: it is still in the cache."""
+        """Does all steps that are possible now, latest phases first: their data is in the cache."""
         while self._take() or self._send() or self._combine() or self._put():
             self.steps += 1
 

@@ -1,4 +1,4 @@
-"""The ranks of the job: all that were started, or those that are left after losses."""
+"""The ranks of the job: all that were started and have not been lost."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def may_lose_ranks() -> bool:
 
 
 def attached(communicator: Any, make: Callable[[Any], Kept]) -> Kept:
-    """The result of `make` for a communicator; computed once and kept on the communicator."""
+    """The result of `make` for a communicator, cached as an attribute of the communicator."""
     key = _keyval(make)
     found: Kept | None = communicator.Get_attr(key)
     if found is None:
@@ -35,9 +35,9 @@ def _keyval(make: Callable[[Any], Any]) -> int:
 
 
 class Job:
-    """What this process knows about the job.
+    """The state of the job, as this process knows it.
 
-    `wish` is the place that `init_process_group` requested (None unless it named one);
+    `wish` is the rank and world size that `init_process_group` requested (None if it named none);
     `everyone` is the communicator of the ranks that are left (None before MPI is used);
     `goes_on` says that a lost rank does not end the job; `losses` counts how often that happened.
     """
@@ -59,7 +59,7 @@ class Job:
             watchdog.depart()
 
     def shrink(self) -> None:
-        """Leaves the lost ranks behind: the others are renumbered from 0.
+        """Excludes the lost ranks and renumbers the others from 0.
 
         Ranks that still wait for a lost one notice, because every communicator is revoked.
         """

@@ -37,7 +37,7 @@ _SEVERAL_HOSTS = "on several hosts start it with `metaop run -np {} --hosts a:2,
 
 
 class Wish(NamedTuple):
-    """The place that a process requests in a job, and an address that all of its ranks know."""
+    """The rank and world size that a process requests, and an address that all ranks know."""
 
     rank: int
     size: int
@@ -51,9 +51,9 @@ def wish_of(
     size: int = -1,
     environment: MutableMapping[str, str] = os.environ,
 ) -> Wish | None:
-    """What `init_process_group` and the variables of PyTorch request; None if they say nothing.
+    """What `init_process_group` and PyTorch's environment variables request; None if nothing.
 
-    Numbers that are omitted are those of the launcher. Raises ArgumentError if rank, size or
+    Omitted numbers come from the launcher. Raises ArgumentError if rank, size or
     address is missing or wrong.
     """
     method = init_method or "env://"
@@ -88,7 +88,7 @@ def wish_of(
 
 
 def take_place(wish: Wish | None) -> None:
-    """Makes this process the rank that it is meant to be, before MPI is loaded."""
+    """Gives this process its rank, before MPI is loaded."""
     place = launched()
     if place is not None and is_launched():
         check_place(wish, place.rank, place.size)
@@ -96,14 +96,14 @@ def take_place(wish: Wish | None) -> None:
         join(wish)
     elif wish is None and parent_process() is not None:
         raise DistributedError(
-            "a process that multiprocessing started would be rank 0 of 1, because it does not know "
-            "its rank",
+            "this process, started by multiprocessing, does not know its rank, and would be rank 0 "
+            "of 1",
             fix=f"call init_process_group(rank=, world_size=) first, or {_START.format('N')}",
         )
 
 
 def check_place(wish: Wish | None, rank: int, size: int) -> None:
-    """Raises DistributedError unless a process of an MPI job has its intended place."""
+    """Raises DistributedError if MPI gave this process another rank or size than requested."""
     if wish is not None and (wish.rank, wish.size) != (rank, size):
         raise DistributedError(
             f"this process is rank {rank} of {size} of the MPI job, and rank {wish.rank} of "
@@ -119,7 +119,7 @@ def is_launched() -> bool:
 
 
 def join(wish: Wish) -> None:
-    """Takes the requested place, before MPI is loaded.
+    """Joins the job with the requested rank, before MPI is loaded.
 
     Raises DistributedError if the ranks are on several hosts or do not meet within
     METAOP_TIMEOUT_SECONDS.
@@ -133,16 +133,17 @@ def join(wish: Wish) -> None:
         given: dict[str, str] = json.loads(file.readline())
     if int(given["OMPI_COMM_WORLD_SIZE"]) != wish.size:
         raise DistributedError(
-            f"rank {wish.rank} wants {wish.size} ranks and rank 0 {given['OMPI_COMM_WORLD_SIZE']}",
+            f"rank {wish.rank} has a world size of {wish.size}, and rank 0 one of "
+            f"{given['OMPI_COMM_WORLD_SIZE']}",
             fix="give all ranks the same world_size",
         )
-    # mpirun describes the library's location to its processes relative to where they start.
+    # mpirun passes the library's folder in LD_LIBRARY_PATH, which is only read at process start.
     library = Path(given.pop("LD_LIBRARY_PATH").partition(os.pathsep)[0]) / "libmpi.so.40"
     if library.exists():
         os.environ.setdefault("MPI4PY_LIBMPI", str(library))
     os.environ.update(given)
     adopt()
-    # It runs after the functions that are registered when MPI is loaded.
+    # Registered before MPI is loaded, it runs after MPI's own exit functions.
     call_at_exit(lambda: _leave(line))
     threading.Thread(target=_end_with_job, args=(line, wish.rank), daemon=True).start()
 
@@ -195,14 +196,14 @@ def _connect(wish: Wish, path: Path, started: subprocess.Popen[bytes] | None) ->
         waited = time.perf_counter() - begin
         if started is not None and started.poll() is not None:
             raise DistributedError(
-                f"mpirun ended with code {started.returncode} when the ranks joined",
+                f"mpirun ended with code {started.returncode} while the ranks were joining",
                 fix="see its message above",
             )
         if waited > settings.get("METAOP_TIMEOUT_SECONDS"):
             raise DistributedError(
                 f"rank {wish.rank} of {wish.size} has waited {waited:.0f} s at {wish.address} for "
                 "rank 0",
-                fix="start all ranks with the same address, or set METAOP_TIMEOUT_SECONDS higher",
+                fix="start all ranks with the same address, or increase METAOP_TIMEOUT_SECONDS",
             )
 
 

@@ -1,4 +1,4 @@
-"""`metaop run -np 4 script.py`: starts a program on several ranks with what MPI needs set."""
+"""`metaop run -np 4 script.py`: starts a program on several ranks, with MPI's settings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from metaop.dist.faults import FINISHED
 from metaop.dist.guard import supervise
 from metaop.errors import DistributedError
 
-# Allow more ranks than cores, use the fast transport within a host, do not search for networks.
+# Allow more ranks than cores, use shared memory within a host, skip the search for networks.
 _SETTINGS = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -27,7 +27,7 @@ _SETTINGS = {
     "OMPI_MCA_btl": "self,sm",
     "OMPI_MCA_osc": "^ucx",
 }
-# Where Open MPI keeps files of shared memory, and those of the job.
+# The folders of Open MPI's shared-memory files and of its session files.
 _BACKING = (
     "OMPI_MCA_btl_sm_backing_directory",
     "OMPI_MCA_osc_sm_backing_directory",
@@ -72,7 +72,7 @@ def add_command(commands: Any) -> None:
     """Adds `run` to the subcommands of `metaop`."""
     parser = commands.add_parser("run", help="start a program on several ranks with MPI")
     parser.add_argument(
-        "-np", "--ranks", type=_count, default=2, help="number of processes, 2 without it"
+        "-np", "--ranks", type=_count, default=2, help="number of processes (default: 2)"
     )
     parser.add_argument("--hosts", help="host:slots,host:slots")
     parser.add_argument(
@@ -104,7 +104,7 @@ def _run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
     elif not program:
         parser.error("there is no program: name a script, as in metaop run -np 2 train.py")
     elif not arguments.hosts and not os.path.exists(program[0]):
-        parser.error(f"there is no file {program[0]!r}; a module is run with -m")
+        parser.error(f"there is no file {program[0]!r}; use -m to run a module")
     if arguments.data_parallel:
         if launched() is not None:
             return _take_part(program)

@@ -1,4 +1,4 @@
-"""What one rank computes: a meta-operator restricted by a rule to the rank's part."""
+"""Local computation: a rule restricts a meta-operator to one rank's part."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def mesh_local_node(
 
 
 def _kept(source: Node, rule: MeshRule, place: Sequence[int]) -> Node:
-    """A value required to be partial: the first rank of a line keeps it, the others nothing."""
+    """A replicated value made partial: all ranks of a line but the first hold the identity."""
     for state, wished, rank in zip(rule.inputs[0], rule.output, place):
         if isinstance(wished, Partial) and state != wished and rank:
             identity = REDUCERS[wished.op].identity(source.dtype)
@@ -63,7 +63,7 @@ def local_node(node: Node, rule: Rule, inputs: Sequence[Node], ranks: int, rank:
 
 
 def take_block(source: Node, axis: int, ranks: int, rank: int) -> Node:
-    """The rank's block of a value that every rank holds whole."""
+    """The rank's block of a replicated value."""
     shape = local_shape(source.shape, Split(axis), ranks, rank)
     start, _ = block(source.shape[axis], ranks, rank)
     indices = list(IndexMap.axes(shape))

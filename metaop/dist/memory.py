@@ -24,7 +24,7 @@ class Memory(Protocol):
     device: Device
 
     def active(self) -> AbstractContextManager[Any]:
-        """The context in which functions of arrays in this memory may be called."""
+        """A context inside which functions may be called on arrays in this memory."""
 
     def put(self, array: np.ndarray) -> Any:
         """Copies values to this memory."""
@@ -37,7 +37,7 @@ class Memory(Protocol):
 
 
 class HostMemory:
-    """Host memory, from and to which nothing has to be copied."""
+    """Host memory; `put` and `get` copy nothing."""
 
     device = CPU
 
@@ -69,7 +69,7 @@ class GpuMemory:
 
     def active(self) -> AbstractContextManager[Any]:
         """Makes the GPU the current one."""
-        # Contexts may be nested, but cupy's remember only one previous GPU.
+        # Contexts may be nested, but a cupy Device remembers only one previous GPU.
         context: AbstractContextManager[Any] = self._cupy.cuda.Device(self.device.index)
         return context
 

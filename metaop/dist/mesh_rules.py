@@ -53,7 +53,7 @@ def mesh_rules(node: Node, mesh: Mesh) -> tuple[MeshRule, ...]:
 
 
 def _wishes(wished: NdSbp) -> Iterator[MeshRule]:
-    """A value required to be partial may also be whole: all ranks of a line but one drop it."""
+    """A partial result can come from a replicated value: one rank of each line keeps it."""
     choices = [(state, BROADCAST) if isinstance(state, Partial) else (state,) for state in wished]
     for states in product(*choices):
         parts = tuple(Rule((a,), b, "same") for a, b in zip(states, wished))
@@ -72,7 +72,7 @@ def _free_splits(node: Node, ranks: int) -> list[Rule]:
 
 
 def _fit(node: Node, parts: Sequence[Rule], mesh: Mesh) -> bool:
-    """Whether the rules can hold together."""
+    """Whether the rules are compatible."""
     if any(one != other and _overlap(one, other) for one, other in combinations(parts, 2)):
         return False
     for rule in set(parts):

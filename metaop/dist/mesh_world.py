@@ -51,13 +51,13 @@ class MeshWorld(Protocol):
         """The logical shape of a tensor of which this rank has a part of shape `part`."""
 
     def verify(self, plan: str, numbers: tuple = ()) -> None:
-        """Raises an error if the ranks are about to run different things or pass other numbers."""
+        """Raises DistributedError if the ranks are about to run different plans or numbers."""
 
     def first(self, value: np.ndarray) -> np.ndarray:
         """Broadcasts the value of the first rank."""
 
     def equal(self, part: np.ndarray, states: NdSbp) -> np.ndarray:
-        """A rank's part, taken from the first rank along the axes that have the value whole."""
+        """The part, copied from the first rank along each axis on which it is replicated."""
 
 
 class Moving:
@@ -89,7 +89,7 @@ class _Exchanging(Moving):
 
 
 class _Lines:
-    """What simulated and real meshes share: changes along one axis after another."""
+    """What simulated and real meshes share: resharding along one axis after another."""
 
     mesh: Mesh
     size: int
@@ -132,7 +132,7 @@ class _Lines:
     def _together(
         self, move: Move, shape: Sequence[int] | None, place: Place, members: Parts
     ) -> tuple[int, ...]:
-        """The shape of what a line holds together; other axes may split the tensor."""
+        """The shape of the tensor that a line holds; it is itself a part if other axes split it."""
         if shape is None:
             return next(iter(members.values())).shape
         others = replaced(move.source, move.axis, BROADCAST)
@@ -193,7 +193,7 @@ class SimulatedMesh(_Lines):
         ]
 
     def verify(self, plan: str, numbers: tuple = ()) -> None:
-        """Ranks that share a process cannot differ."""
+        """Does nothing: ranks in one process run the same plan."""
 
 
 class MPIMesh(_Lines):
@@ -251,7 +251,7 @@ class MPIMesh(_Lines):
 
 
 class AbsentMesh(_Lines):
-    """A mesh without this process, which holds nothing and does nothing there."""
+    """A mesh that does not include this process; its operations do nothing here."""
 
     def __init__(self, mesh: Mesh) -> None:
         self.mesh = mesh
@@ -262,7 +262,7 @@ class AbsentMesh(_Lines):
         return {}
 
     def verify(self, plan: str, numbers: tuple = ()) -> None:
-        """Nothing is run here."""
+        """Does nothing."""
 
 
 def mesh_shard(value: np.ndarray, states: NdSbp, mesh: Mesh, place: Place) -> np.ndarray:
@@ -273,5 +273,5 @@ def mesh_shard(value: np.ndarray, states: NdSbp, mesh: Mesh, place: Place) -> np
 
 
 def nothing_partial(states: NdSbp) -> NdSbp:
-    """`states` with whole values instead of partial ones."""
+    """`states` with broadcast in place of partial."""
     return tuple(BROADCAST if isinstance(state, Partial) else state for state in states)

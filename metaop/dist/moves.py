@@ -68,7 +68,7 @@ def room_for(shape: Sequence[int], mesh: Mesh, states: Iterable[NdSbp]) -> Shape
 
 
 def shared_out(states: NdSbp, shape: Sequence[int], mesh: Mesh) -> NdSbp:
-    """`states` with dimension 0 split along every axis that has the value whole, if that fits."""
+    """`states` with dimension 0 split along every axis that replicates the value, if that fits."""
     for axis, state in enumerate(states):
         cut = replaced(states, axis, Split(0))
         if state == BROADCAST and shape and fits(shape, cut, mesh):
@@ -93,9 +93,9 @@ def _may_change(source: NdSbp, axis: int, target: Sbp) -> bool:
 def moves_from(
     source: NdSbp, shape: Shape, itemsize: int, mesh: Mesh, cluster: Cluster, room: Shape
 ) -> tuple[Priced, ...]:
-    """The neighbours of a state; a whole value becomes a sum only if that is requested.
+    """The states that one move reaches from `source` and that fit `room` (see `room_for`).
 
-    All of them fit `room` (see `room_for`).
+    Broadcast never becomes partial here; `path` adds such moves if they are requested.
     """
     found = []
     for axis, ranks in enumerate(mesh):
@@ -132,7 +132,7 @@ def _seconds(
     axis: int,
 ) -> float:
     if isinstance(target, Partial):
-        # Padding with zeros sends nothing, but the sum remains to be computed.
+        # Padding with zeros sends nothing, but takes memory traffic, as does the sum that follows.
         whole = 2 * prod(shape) * itemsize / cluster.memory_bandwidth
         return whole if isinstance(source, Split) else inf
     return collective_seconds(source, target, shape, itemsize, ranks, cluster.link(axis))
@@ -142,7 +142,7 @@ def _seconds(
 def path(
     source: NdSbp, target: NdSbp, shape: Shape, itemsize: int, mesh: Mesh, cluster: Cluster
 ) -> tuple[Move, ...]:
-    """The cheapest sequence of moves between two states; partial states are made at the end."""
+    """The cheapest sequence of moves between two states; those to partial come last."""
     steps: list[Move] = []
     state = target
     for axis, (old, new) in enumerate(zip(source, target)):

@@ -27,10 +27,10 @@ _TYPES = {
     **{"int8": "INT8", "uint8": "UINT8", "int32": "INT32", "int64": "INT64", "bool": "UINT8"},
     **{"float16": "FLOAT16", "bfloat16": "BFLOAT16", "float32": "FLOAT32", "float64": "FLOAT64"},
 }
-# Types that NCCL cannot combine, and wider types whose lowest bits give the same result.
+# Types that NCCL cannot combine, with wider types whose low bits give the same result.
 _WIDER = {"int16": np.int32}
 _OPERATIONS = {"add": "SUM", "mul": "PROD", "max": "MAX", "min": "MIN", "and": "MIN", "or": "MAX"}
-# Of bytes that are 0 or 1, whose sum could be 2.
+# Booleans are bytes: an addition could give 2, so it is a maximum.
 _OF_BOOLS = {**_OPERATIONS, "add": "MAX", "mul": "MIN"}
 
 
@@ -190,12 +190,12 @@ class NcclTransport(Transport):
             return self._start(put, array)
 
     def _combinable(self, array: Any) -> Any:
-        """The values in a type that NCCL can combine."""
+        """The array, converted if NCCL cannot combine its type."""
         wider = _WIDER.get(array.dtype.name)
         return array if wider is None else array.astype(wider)
 
     def _room(self, array: Any) -> Any:
-        """The array itself if NCCL can combine its type, otherwise an array of a wider type."""
+        """The array itself if NCCL can combine its type, otherwise a new one of a wider type."""
         wider = _WIDER.get(array.dtype.name)
         return array if wider is None else np.empty_like(array, dtype=wider)
 
@@ -209,7 +209,7 @@ class NcclTransport(Transport):
 
     @contextmanager
     def _group(self) -> Iterator[None]:
-        """Runs the calls inside as one operation, in whatever order the ranks make them."""
+        """Runs the calls inside as one operation, so the ranks may make them in any order."""
         self.nccl.groupStart()
         try:
             yield

@@ -65,7 +65,7 @@ def leave_to_first(file: Any) -> None:
 
 @contextmanager
 def written_together() -> Iterator[None]:
-    """Inside, each rank writes files with unique names that all ranks are meant to see."""
+    """Suspends private copies: inside, each rank writes files of its own for all ranks to see."""
     before, _written.together = _written.together, True
     try:
         yield

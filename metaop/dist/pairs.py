@@ -17,7 +17,7 @@ def pair_of(first: int, second: int, memory: Memory, way: int = 0) -> MPIWorld:
     return _pair(first, second, memory, way, job.losses)
 
 
-# All are kept: if one rank dropped one, it would wait for the other to create it again.
+# Pairs are never dropped: creating one again is collective, and the other rank would not join.
 @cache
 def _pair(first: int, second: int, memory: Memory, way: int, losses: int) -> MPIWorld:
     return MPIWorld(communicator_of((first, second)), memory)

@@ -95,17 +95,17 @@ class Placement:
 
     @property
     def world(self) -> MeshWorld:
-        """How to reach the ranks; the first time, every rank of the placement must ask for it."""
+        """The world of the ranks; its first use is collective over the placement."""
         if self._world is None:
             self._world = self._connect()
         return self._world
 
     def nothing(self, shape: Sequence[int], dtype: Any) -> ShardedBuffer:
-        """What a process without a rank in the placement holds of a tensor."""
+        """The buffer of a tensor on a process that has no rank in the placement."""
         return ShardedBuffer({}, (BROADCAST,) * self.ranks.ndim, self.world, shape, dtype)
 
     def everywhere(self, value: np.ndarray) -> ShardedBuffer:
-        """A buffer of a value that every rank already has."""
+        """A replicated buffer of a value that every rank already has."""
         world, states = self.world, (BROADCAST,) * self.ranks.ndim
         parts = {rank: self.memory.put(value) for rank in world.owned}
         return ShardedBuffer(parts, states, world, value.shape, value.dtype)

@@ -25,7 +25,7 @@ Compile = Callable[[Sequence[Node], Sequence[Node]], Any]
 
 
 class PlannedProgram:
-    """Runs a plan. `peak_bytes` is the most memory that a rank of this process held last time."""
+    """Runs a plan; `peak_bytes` is the peak memory of a rank of this process in the last run."""
 
     def __init__(self, plan: Plan, world: MeshWorld, compile_local: Compile) -> None:
         self.plan = plan
@@ -88,7 +88,7 @@ class PlannedProgram:
                 values[goals[number]][rank] = _numbers(result, goals[number][0])
             sending.progress()
 
-        # If all ranks are in one process, nothing is in progress while another rank computes.
+        # Simulated ranks compute one after another, so no collective can overlap with kernels.
         overlaps = len(self.world.owned) == 1 and self.buckets[k]
         results = program(sources, ready) if overlaps else program(sources)
         for goal, result in zip(goals, results):
@@ -103,7 +103,7 @@ class PlannedProgram:
 
 
 class _Sending:
-    """The collectives after one stage, from the first that can start to the last result."""
+    """The collectives after one stage, which start as their sources are computed."""
 
     def __init__(
         self, waiting: Sequence[Bucket], world: MeshWorld, values: dict[State, Parts]
@@ -193,7 +193,7 @@ def dying_states(plan: Plan) -> list[list[State]]:
 
 
 def describe(plan: Plan) -> str:
-    """What the ranks are going to compute and send, which must be the same on all of them."""
+    """What the ranks are about to compute and send; it must be the same on all of them."""
     lines = [
         f"input {node.dtype.name}{list(node.shape)} {nd_text(states)}"
         for node, states in zip(plan.inputs, plan.given)

@@ -55,7 +55,7 @@ def _add_up(op: str, parts: Sequence[np.ndarray], total: np.ndarray) -> None:
 
 
 class _Lanes:
-    """What collectives with one part per rank have in common: `put` from `given`."""
+    """What collectives with one part per rank share: `put` from `given`."""
 
     combines = False
 
@@ -79,7 +79,7 @@ class _Lanes:
         return slot.view(self.given.dtype)[start : start + size]
 
     def parts(self, low: int, high: int, slots: list[np.ndarray]) -> list[np.ndarray]:
-        """What all ranks have for this one between `low` and `high`; its own comes first."""
+        """Elements `low` to `high` from every rank, in this rank's part; its own come first."""
         size = high - low
         own = self.given.piece(low, high, self.lane(slots[self.rank], self.rank, size))
         others = (slot for rank, slot in enumerate(slots) if rank != self.rank)

@@ -1,4 +1,4 @@
-"""THE derivation rule: how one meta-operator may run on many ranks, derived from its `Access`.
+"""The derivation rule: how one meta-operator may run on many ranks, derived from its `Access`.
 
 A meta-operator is a box of loop axes, one index map per operand and a write map. Each way to run
 it without communication is a `Rule`:
@@ -7,10 +7,10 @@ it without communication is a `Rule`:
   component `j` over the rank's part of the axis lies inside the rank's block of dimension `j` (the
   interval rule); otherwise the operand is `B`. The result is `S(j)` if the write map passes the
   same test, otherwise `P(reducer)`.
-- *masked read*: a rank reads what its block has and zero elsewhere: `S(j)` → `P`.
-- *masked write*: a rank writes what falls into its block: all `B` → `S(j)`.
+- *masked read*: a rank reads its block, and zero outside of it: `S(j)` → `P`.
+- *masked write*: a rank writes what lies in its block: all `B` → `S(j)`.
 - *flow*: partial values pass through functions that are linear in them, according to the degree.
-- *same*: every rank does everything.
+- *same*: every rank computes everything.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def _stays_inside(expr: IndexExpr, size: int, axis: int, extent: int, mesh: Mesh
 
 
 def _aligned_lookup(node: Node, operand: int, axis: int, extent: int, mesh: Mesh) -> list[Sbp]:
-    """Like `_aligned`, for an index tensor that a map looks up, possibly at several places."""
+    """`_aligned` for an index tensor, which several index expressions of a map may look up."""
     index_map: IndexMap = node.op.map  # type: ignore[attr-defined]
     common: list[Sbp] | None = None
     shape = node.inputs[operand].shape
@@ -214,7 +214,7 @@ def _cast_is_linear(node: Node) -> bool:
 
 
 def _linear_operands(degree: str, count: int) -> list[tuple[int, ...]]:
-    """The sets of operands in which a function of this degree is linear."""
+    """The sets of operands in which a function of this degree is jointly linear."""
     if degree == "linear":
         return [tuple(range(count))]
     if degree == "multilinear":

@@ -93,7 +93,7 @@ def split(dim: int) -> Split:
 
 
 def reducer_name(name: str) -> str:
-    """The reducer of partial values; how gradients treat ties does not matter there."""
+    """The reducer of partial values; variants that differ only in the gradient of ties are one."""
     return {"maximum": "max", "minimum": "min"}.get(REDUCERS[name].combine, name)
 
 

@@ -1,4 +1,4 @@
-"""Searches how the inputs of a graph should be sharded: automatic parallelism.
+"""Automatic parallelism: searches for the cheapest sharding of the inputs of a graph.
 
 The search changes the sharding of one group of similar inputs after another, as long as the plan
 that `assign` makes gets cheaper. Inputs are similar if they have the same type and the same role in
@@ -18,7 +18,7 @@ from metaop.dist.trace import trace
 from metaop.unified_graph.node import Node, topological
 
 _ROUNDS = 4
-# How far around an input its role in the graph is examined.
+# The number of steps around an input that define its role in the graph.
 _DEPTH = 3
 
 
@@ -56,7 +56,7 @@ class Search:
         return min(plans, key=self._price)
 
     def _start(self, k: int, rule: int) -> NdSbp:
-        """A starting point: all whole, only data split along dimension 0, or all split so."""
+        """A starting point: all inputs replicated, data split along dimension 0, or all split."""
         if k in self.fixed:
             return self.fixed[k]
         whole = (BROADCAST,) * len(self.mesh)

@@ -1,7 +1,7 @@
-"""What mpirun starts in place of a rank that is already running: see `joining`.
+"""The process that mpirun starts as a stand-in for a rank that already runs: see `joining`.
 
-It passes its environment to that process, so that MPI identifies the process with it, and lives as
-long as the process. It must start quickly, so it imports nothing from metaop.
+It passes its environment to that rank, so that MPI takes the rank for the stand-in, and lives as
+long as the rank. It must start quickly, so it imports nothing from metaop.
 """
 
 import json

@@ -27,7 +27,7 @@ from metaop.unified_graph.reshard import Reshard
 
 State = tuple[Node, NdSbp]
 
-# Plans are made again with what the last one has shown about sharing.
+# Planning is repeated, because which states are shared is known only from a finished plan.
 _PASSES = 3
 
 
@@ -55,7 +55,7 @@ def find_ways(
     used: Container[State] | None = None,
     wanted: Sequence[NdSbp] | None = None,
 ) -> Ways:
-    """For every node, the states that it can have, each in the cheapest way.
+    """For every node, the cheapest way to each state that it can have.
 
     States that an earlier plan has not `used` are charged in full, because other readers may not
     share them.
@@ -87,7 +87,7 @@ def _wishes(
 
 
 def _given(node: Node, states: NdSbp, setting: Setting) -> Way:
-    """The way of an input; whole on every rank, it takes more memory than as blocks."""
+    """The way of an input; its cost is the price of the memory that it takes."""
     mesh, cluster, _ = setting
     held = node.dtype.itemsize
     for extent in mesh_shape(node.shape, states, mesh, (0,) * len(mesh)):
@@ -203,9 +203,9 @@ def assign(
     boxing: bool = True,
     cluster: Cluster = HOST,
 ) -> Plan:
-    """Chooses a way for everything the outputs need; KeyError if `wanted` is impossible.
+    """The cheapest plan for the outputs; raises KeyError if the `wanted` states are impossible.
 
-    Without `boxing`, only ways without communication.
+    Without `boxing`, the plan has no communication.
     """
     setting = (mesh, cluster, boxing)
     best: Plan | None = None
@@ -255,9 +255,10 @@ def _plan(
 
 
 def _carried(levels: Mapping[State, int], table: Ways) -> dict[State, tuple[State, ...]]:
-    """What a later stage gets for each state: the state itself, or what it is quickly made from.
+    """What a later stage gets for each state: the state itself, or the states it is made from.
 
-    The factors of a matrix product are much smaller than all the products of their elements.
+    Cheap operations are repeated there, because their operands may be much smaller: the factors of
+    a matrix product are, compared with all products of their elements.
     """
     found: dict[State, tuple[State, ...]] = {}
     for pair in levels:
@@ -283,7 +284,7 @@ def _is_quick(pair: State, table: Ways) -> bool:
 def _goals(outputs: Sequence[Node], table: Ways, setting: Setting) -> list[NdSbp]:
     """The states of the outputs: as requested, otherwise the state that adds the least cost.
 
-    An output without a request is not moved, but the reduction of a partial one is still to come.
+    An output without a request is not moved; a partial one is charged for its later reduction.
     """
     found: dict[Node, NdSbp] = {
         node: node.op.sbp for node in outputs if isinstance(node.op, Reshard) and node.op.sbp

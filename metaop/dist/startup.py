@@ -1,6 +1,6 @@
-"""What happens before MPI starts: ranks meet, and a single process isolates itself.
+"""Before MPI starts: the ranks wait for each other, or a single process isolates itself.
 
-Starting MPI cannot be interrupted while it waits for all ranks.
+The start of MPI cannot be interrupted while it waits for all ranks, so they meet first.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ def meet(place: Launched | None) -> None:
 
 @contextmanager
 def apart() -> Iterator[None]:
-    """Lets a process that no launcher started use MPI without leaving anything behind.
+    """Lets a process that no launcher started use MPI without leaving files behind.
 
-    Open MPI allocates memory for other ranks, and a folder, which are not removed at the end. A
-    single process needs neither. Child processes do not see the settings.
+    Open MPI creates shared memory for other ranks, and a folder, and does not remove them at the
+    end. A single process needs neither. Child processes do not inherit the settings.
     """
     if any(name.startswith(_LAUNCHED) for name in os.environ):
         yield

@@ -41,7 +41,7 @@ def trace(function: Callable[..., Any], *tensors: Any) -> tuple[list[Node], list
             f"the function uses a tensor of shape {list(others[0].shape)} besides its arguments",
             fix="pass every tensor as an argument",
         )
-    # Numbers that the function uses are equal on all ranks.
+    # The numbers that the function uses become inputs too; they are equal on all ranks.
     ordered = [*given, *(node for node in nodes if node not in given)]
     fresh = [input_node(k, node.shape, node.dtype) for k, node in enumerate(ordered)]
     return fresh, rebuild(results, dict(zip(ordered, fresh)))
@@ -50,9 +50,8 @@ def trace(function: Callable[..., Any], *tensors: Any) -> tuple[list[Node], list
 def signatures(function: Callable[..., Any], *tensors: Any, ranks: int = 2) -> list[str]:
     """The ways to run `function` on `ranks` ranks without communication, as `S0,B->S0`.
 
-    `S1` is a split of dimension 1, `B` the whole value on every rank, `P` a value that is the sum
-    (`P(max)` the maximum) of what the ranks hold. Entries that follow from another one for free are
-    omitted.
+    `S1` is a split of dimension 1, `B` a copy on every rank, and `P` a partial value: the sum
+    (`P(max)`: the maximum) of what the ranks hold. Signatures that another one implies are omitted.
 
     >>> metaop.distributed.signatures(metaop.exp, metaop.ones(4, 4))
     ['S0->S0', 'S1->S1', 'B->B']
@@ -62,7 +61,7 @@ def signatures(function: Callable[..., Any], *tensors: Any, ranks: int = 2) -> l
 
 
 def _only(found: Sequence[Signature], count: int) -> list[Signature]:
-    """The entries in which the numbers after the first `count` inputs are whole."""
+    """The signatures in which the inputs after the first `count`, numbers, are replicated."""
     kept = [
         (inputs[:count], states)
         for inputs, states in found
@@ -72,9 +71,9 @@ def _only(found: Sequence[Signature], count: int) -> list[Signature]:
 
 
 def explain(function: Callable[..., Any], *tensors: Any, ranks: int = 2) -> str:
-    """A table of the signatures, cheapest first: milliseconds on one host, and what was chosen.
+    """A table of the signatures and their costs in milliseconds on one host, cheapest first.
 
-    The cost is the time of sending and computing, and depends on the shapes.
+    The cost is the time of sending and computing, and depends on the shapes. The first is chosen.
 
     >>> table = metaop.distributed.explain(metaop.exp, metaop.ones(4, 4))
     >>> table.splitlines()[0].split()[0]

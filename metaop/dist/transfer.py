@@ -1,8 +1,8 @@
-"""Moving a tensor from the ranks of one placement to those of another, of any size and shape.
+"""Moving a tensor from one placement to another, whatever the sizes and shapes of their meshes.
 
 Every rank of either placement computes the same list of messages: for each required part, the boxes
-of it that others hold. A box held by several ranks comes from the receiver itself, or from those
-ranks in turn.
+of it that others hold. If several ranks hold a box, it comes from the receiver if that is one of
+them, otherwise from these ranks in turn.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def inside(box: Box, part: Sequence[tuple[int, int]]) -> tuple[slice, ...]:
 def messages(
     shape: Sequence[int], source: tuple[NdSbp, Placement], target: tuple[NdSbp, Placement]
 ) -> list[Message]:
-    """Who sends what to whom, by job-wide rank numbers; the source must have no partial values."""
+    """The messages, with job-wide rank numbers; the source must not be partial."""
     holders: dict[Box, list[int]] = {}
     for rank, place in _places(source[1]):
         box = tuple(local_box(shape, source[0], source[1].shape, place))
@@ -120,7 +120,7 @@ def transfer(
 
 
 def _settled(states: NdSbp, shape: Sequence[int], mesh: Mesh) -> NdSbp:
-    """The states without partial values: split if possible, which is cheaper than whole."""
+    """`states` with splits in place of partial where possible, which is cheaper than broadcast."""
     for axis, state in enumerate(states):
         if isinstance(state, Partial):
             known = [
@@ -179,12 +179,12 @@ def _number(placement: Placement, rank: int) -> int:
     return int(np.flatnonzero(placement.ranks.ravel() == rank)[0])
 
 
-# All are kept: if one rank dropped one, it would wait for the others to create it again.
+# Worlds are never dropped: creating one again is collective, and the others would not join.
 @cache
 def _union(ranks: tuple[int, ...], losses: int, memory: Memory) -> MPIWorld:
     """The ranks of two placements together; all of them must call this.
 
-    Ranks have other numbers after some of the job's have been lost.
+    `losses` is part of the key because a loss renumbers the ranks.
     """
     return MPIWorld(communicator_of(ranks), memory)
 

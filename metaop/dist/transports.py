@@ -53,12 +53,12 @@ class _AfterRequest(Request):
 
 
 def is_narrow(dtype: np.dtype) -> bool:
-    """Whether it is a 16-bit float, which MPI does not support."""
+    """Whether `dtype` is a 16-bit float, which MPI does not support."""
     return dtype.kind not in "iub" and dtype.itemsize == 2
 
 
 def _carried(array: np.ndarray) -> np.ndarray:
-    """The same memory as a type that MPI supports."""
+    """A view of the array with a dtype that MPI supports."""
     return array.view(np.uint16) if is_narrow(array.dtype) else array
 
 
@@ -86,7 +86,7 @@ class Transport:
 
     @property
     def size(self) -> int:
-        """How many ranks there are."""
+        """The number of ranks."""
         count: int = self.communicator.size
         return count
 
@@ -117,7 +117,7 @@ class Transport:
     def reduce_scatter(
         self, given: np.ndarray, mine: np.ndarray, counts: Sequence[int], op: str
     ) -> Any:
-        """Combines over the ranks; `mine` gets this rank's part of `counts` elements."""
+        """Combines `given` over the ranks; `mine` gets this rank's part, of `counts` elements."""
         flat, result = given, mine
         if is_narrow(given.dtype):
             flat, result = given.astype(np.float32), np.empty(mine.size, np.float32)
@@ -165,7 +165,7 @@ class Transport:
 
 
 class HostTransport(Transport):
-    """Large reductions through memory that the ranks of a host share.
+    """A transport that does large reductions in memory shared by the ranks of a host.
 
     `host` are the ranks of this host. If there are other hosts, `across` are the ranks that have
     the same number on theirs, and the first `speakers` ranks of every host talk to them.
@@ -176,7 +176,7 @@ class HostTransport(Transport):
         self.window = HostWindow(host)
         self.across = Transport(across) if across is not None else None
         self.speakers = speakers or host.size
-        # The sum of two values is the same in either order, so the choice changes no result.
+        # A sum of two floats is the same in either order, so the choice does not affect results.
         self.by_messages = self.is_alone and host.size == 2 and self._messages_are_faster()
 
     @property
@@ -257,5 +257,5 @@ def over_hosts(communicator: Any, host: Any, speakers: int) -> HostTransport:
 
     color = host.rank if host.rank < speakers else MPI.UNDEFINED
     across = communicator.Split(color)
-    # A rank that talks to no other host must know that others do.
+    # `across` is passed to ranks that are no speakers too: they must know that other hosts exist.
     return HostTransport(communicator, host, across, speakers)

@@ -21,7 +21,7 @@ from metaop.dist.job import attached, job
 from metaop.errors import DistributedError, describe_location, user_location
 
 _QUESTION, _ANSWER, _DEPARTURE = 32001, 32002, 32003
-# In seconds: waiting at full speed, then with growing pauses; and for the answers of the others.
+# In seconds: busy waiting, then pauses that grow to a maximum; and the wait for answers.
 _BUSY, _PAUSE, _LONGEST_PAUSE, _ANSWERS = 2e-4, 2e-5, 2e-3, 0.5
 # Seconds between two checks for a message.
 _MESSAGE_PAUSE = 5e-5
@@ -57,7 +57,7 @@ class Watchdog:
     def _wait_for_news(
         self, is_done: Callable[[], bool], what: str, news: Callable[[], int]
     ) -> bool:
-        """True if it is done, False if there has been progress."""
+        """Returns True when the wait is done, False as soon as there has been progress."""
         started, pause, last = time.perf_counter(), _PAUSE, news()
         while pause < _LONGEST_PAUSE:
             if is_done():
@@ -120,7 +120,7 @@ class Watchdog:
 
     def depart(self) -> None:
         """Tells the others that this rank has reached the end of its program."""
-        # All ranks of the job wait for each other once more.
+        # The ranks of the job still agree on the end of the program, which is one more wait.
         last = int(self.communicator == job.everyone)
         for rank in self._others():
             self._send(np.array([self.count + last]), rank, _DEPARTURE)
@@ -159,7 +159,7 @@ class Watchdog:
             self._send(np.array([self.count]), rank, _QUESTION)
 
     def _answer(self) -> None:
-        """Answers those who ask that this rank waits too, if it waits for the same thing."""
+        """Tells ranks that ask that this one waits too, if it waits for the same thing."""
         number = np.empty(1, np.int64)
         for rank in self._others():
             while self.communicator.Iprobe(rank, _QUESTION):
