@@ -4,9 +4,9 @@ state = {"model": model, "optimizer": optimizer, "step": step}
 checkpoint.save(state, checkpoint_id="last")
 checkpoint.load(state, checkpoint_id="last")
 
-A name like `last` is that of a folder, to which every rank writes its parts and from which it reads
-those that it needs. One that ends in .pt, .pth, .ckpt or .bin is a single file, which rank 0 writes
-and PyTorch can read too. What has `state_dict` and `load_state_dict` may stand for its state.
+A path like `last` names a folder: every rank writes its parts to it and reads those that it needs.
+A path that ends in .pt, .pth, .ckpt or .bin names a single file, which rank 0 writes and PyTorch
+can read too. Objects with `state_dict` and `load_state_dict` are saved and loaded by these methods.
 """
 
 from __future__ import annotations
@@ -81,8 +81,7 @@ def load(state_dict: dict[str, Any], *, checkpoint_id: PathLike, strict: bool = 
     parameters. Values that are not tensors, or not in `state_dict` yet, are inserted, tensors as
     local ones. Raises CheckpointError, on all ranks and before anything changes, if the checkpoint
     lacks a name or has one that a module lacks, if a shape differs, if floats would become
-    integers, or if a part is missing or damaged. Without `strict`, names that only one side has are
-    skipped.
+    integers, or if a part is missing or damaged. Without `strict`, unmatched names are skipped.
     """
     path = Path(checkpoint_id)
     restoring = Restoring()

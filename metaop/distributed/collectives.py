@@ -1,8 +1,8 @@
 """PyTorch's collectives on local tensors, through MPI, and through NCCL between GPUs.
 
-Before a rank sends anything, the ranks compare what they are about to run. If it differs, all of
-them raise a DistributedError that shows both sides with their lines. Collectives are synchronous:
-the `Work` that `async_op=True` returns is already done.
+Before anything is sent, the ranks compare what they are about to run; if it differs, all of them
+raise a DistributedError that shows both sides with their lines. Collectives are synchronous: the
+`Work` that `async_op=True` returns is already complete.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Group = ProcessGroup | None
 
 
 class ReduceOp:
-    """How a reduction combines the values of the ranks: elementwise, in one shape.
+    """The elementwise operation of a reduction over the ranks, whose shapes are equal.
 
     >>> x = metaop.ones(2)
     >>> metaop.distributed.all_reduce(x, metaop.distributed.ReduceOp.MAX)
@@ -46,12 +46,12 @@ class ReduceOp:
     PRODUCT = "prod"
     MAX = "max"
     MIN = "min"
-    # The type of these, under the name that annotations use.
+    # PyTorch's name for the type of these constants, used in annotations.
     RedOpType = str
 
 
 class Work:
-    """A collective that is already done, whatever its size.
+    """A completed collective, of any shape.
 
     >>> work = metaop.distributed.all_reduce(metaop.ones(2), async_op=True)
     >>> work.wait()
@@ -59,7 +59,7 @@ class Work:
     """
 
     def wait(self, timeout: Any = None) -> bool:
-        """True: there is nothing to wait for."""
+        """Returns True at once: the collective is complete."""
         return True
 
     def is_completed(self) -> bool:
@@ -81,9 +81,9 @@ def barrier(group: Group = None, async_op: bool = False) -> Work | None:
 def all_reduce(
     tensor: Tensor, op: str = "sum", group: Group = None, async_op: bool = False
 ) -> Work | None:
-    """Combines the values of all ranks into the tensor of each.
+    """Reduces `tensor` over all ranks, in place; every rank gets the result.
 
-    All tensors must have the same shape and type; otherwise all ranks raise DistributedError.
+    All ranks must pass the same shape and dtype; otherwise all of them raise DistributedError.
 
     >>> x = metaop.tensor([1.0, 2.0])
     >>> metaop.distributed.all_reduce(x)  # a program of one rank
@@ -98,7 +98,7 @@ def all_reduce(
 def reduce(
     tensor: Tensor, dst: int = 0, op: str = "sum", group: Group = None, async_op: bool = False
 ) -> Work | None:
-    """Combines the values of all ranks, which have one shape, into the tensor of rank `dst`.
+    """Reduces `tensor` over all ranks, in place, on rank `dst`; all ranks pass the same shape.
 
     >>> x = metaop.tensor([1.0, 2.0])
     >>> metaop.distributed.reduce(x, dst=0)  # a program of one rank
@@ -115,7 +115,7 @@ def reduce(
 def broadcast(
     tensor: Tensor, src: int = 0, group: Group = None, async_op: bool = False
 ) -> Work | None:
-    """Copies the value of rank `src` into the tensor of every rank; all have one shape.
+    """Copies the tensor of rank `src` into the tensor of every rank; all ranks pass the same shape.
 
     >>> x = metaop.tensor([1.0, 2.0])
     >>> metaop.distributed.broadcast(x, src=0)  # a program of one rank
@@ -135,7 +135,7 @@ def broadcast(
 def all_gather(
     tensor_list: list[Tensor], tensor: Tensor, group: Group = None, async_op: bool = False
 ) -> Work | None:
-    """Copies the value of rank k into `tensor_list[k]`, on all ranks; shapes may differ.
+    """Copies the tensor of rank k into `tensor_list[k]` on all ranks; shapes may differ.
 
     >>> found = [metaop.zeros(2)]
     >>> metaop.distributed.all_gather(found, metaop.tensor([1.0, 2.0]))  # a program of one rank
@@ -154,9 +154,9 @@ def all_gather(
 def all_gather_into_tensor(
     output_tensor: Tensor, input_tensor: Tensor, group: Group = None, async_op: bool = False
 ) -> Work | None:
-    """Concatenates the values of all ranks into `output_tensor`.
+    """Concatenates the tensors of all ranks along dimension 0 into `output_tensor`.
 
-    They have one shape, whose first size times the number of ranks is that of the output.
+    The inputs have the same shape; the output has as many rows as all of them together.
 
     >>> found = metaop.zeros(2)
     >>> metaop.distributed.all_gather_into_tensor(found, metaop.tensor([1.0, 2.0]))
@@ -176,7 +176,7 @@ def gather(
     group: Group = None,
     async_op: bool = False,
 ) -> Work | None:
-    """Copies the value of rank k into `gather_list[k]` of rank `dst`; shapes may differ.
+    """Copies the tensor of rank k into `gather_list[k]` of rank `dst`; shapes may differ.
 
     >>> found = [metaop.zeros(2)]
     >>> metaop.distributed.gather(metaop.tensor([1.0, 2.0]), found)  # a program of one rank
@@ -225,7 +225,7 @@ def reduce_scatter(
     group: Group = None,
     async_op: bool = False,
 ) -> Work | None:
-    """Combines all ranks' `input_list[k]`, of one shape, into the output of rank k.
+    """Reduces `input_list[k]` over all ranks into the output of rank k, which has its shape.
 
     >>> x = metaop.zeros(2)
     >>> metaop.distributed.reduce_scatter(x, [metaop.tensor([1.0, 2.0])])  # a program of one rank
@@ -250,9 +250,9 @@ def reduce_scatter(
 def reduce_scatter_tensor(
     output: Tensor, input: Tensor, op: str = "sum", group: Group = None, async_op: bool = False
 ) -> Work | None:
-    """Combines all ranks' `input` and copies this rank's part into `output`.
+    """Reduces `input` over all ranks and scatters it along dimension 0 into the outputs.
 
-    The first size of the input is that of the output times the number of ranks.
+    The input has as many rows as all outputs together; all of them have the same shape.
 
     >>> x = metaop.zeros(2)
     >>> metaop.distributed.reduce_scatter_tensor(x, metaop.tensor([1.0, 2.0]))
@@ -319,7 +319,7 @@ def all_gather_object(object_list: list[Any], obj: Any, group: Group = None) -> 
 
 
 def _agreed(what: str, group: Group) -> ProcessGroup:
-    """The group, after checking that all of its ranks are about to run the same collective."""
+    """The group, once all of its ranks have agreed that they run the same collective."""
     members = group or world_group()
     members.world.agree(what, "collectives")
     return members

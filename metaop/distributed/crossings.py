@@ -1,8 +1,8 @@
-"""How a recorded program crosses from one pipeline stage to the next, and back in the gradient.
+"""The boundaries between pipeline stages in a recorded program, forward and backward.
 
-Recording computes nothing, so every rank records the whole step of all micro-batches. At the border
-of a stage, the recorded value ends and a new one begins: a register, which is filled when the value
-arrives. Each rank computes what is between its registers, in the order of the schedule.
+Recording computes nothing, so every rank records the whole step of all micro-batches. At a stage
+boundary, a new leaf replaces the recorded value: a register, which is filled when the value
+arrives. Each rank computes what lies between its registers, in the order of the schedule.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from metaop.unified_graph.tensor_type import TensorType
 
 
 @dataclass
-class Border:
-    """What one micro-batch sends across the border between two stages, in one direction."""
+class Boundary:
+    """What one micro-batch sends across the boundary of two stages, in one direction."""
 
     sources: list[Call] = field(default_factory=list)
     registers: list[Call] = field(default_factory=list)
@@ -51,7 +51,7 @@ class Border:
         return found
 
     def fill(self, arrays: Sequence[Any]) -> None:
-        """Fills the registers with what `packed` returned at the same place of the other stage."""
+        """Fills the registers with what `packed` returned on the rank of the other stage."""
         for register, header, part in zip(self.registers, arrays[::2], arrays[1::2]):
             states = pickle.loads(header.tobytes())
             kind = register.type
@@ -62,12 +62,12 @@ class Border:
 
 
 class MicroBatch:
-    """The borders of one micro-batch; `stages` lists the placements of the stages in order."""
+    """The boundaries of one micro-batch; `stages` lists the placements of the stages in order."""
 
     def __init__(self, stages: Sequence[Placement]) -> None:
         self.stages = list(stages)
-        self.forward = [Border() for _ in stages]
-        self.backward = [Border() for _ in stages]
+        self.forward = [Boundary() for _ in stages]
+        self.backward = [Boundary() for _ in stages]
         self._crossed: dict[tuple[int, Placement], Tensor] = {}
 
     def bring(self, value: Tensor, target: Placement) -> Tensor:

@@ -44,9 +44,9 @@ def run_program(program: Sequence[str]) -> None:
 
 
 def begin(mesh: Sequence[int] | None = None) -> None:
-    """Makes the program of this process data-parallel, over all ranks in a row or over a mesh.
+    """Makes the program of this process data-parallel over all ranks, in a line or in a mesh.
 
-    Data is split along the first axis of the mesh. A single process has nothing to do.
+    Data is split along the first axis of the mesh. In a job of one process, it does nothing.
     """
     if everyone().size == 1:
         return
@@ -56,7 +56,7 @@ def begin(mesh: Sequence[int] | None = None) -> None:
 
 
 def become_one() -> None:
-    """Makes ranks that run the same program draw alike, and only rank 0 print and write."""
+    """Gives all ranks the same random numbers, and lets only rank 0 print and write."""
     job = everyone()
     seed = job.bcast(int.from_bytes(os.urandom(4), "little"), 0)
     random.seed(seed)

@@ -2,9 +2,9 @@
 
     metaop run --with-ft -np 4 train.py
 
-MPI informs the remaining ranks (ULFM: Open MPI is started with `--with-ft ulfm`); they leave the
-lost ones behind, are renumbered and run their training function again, in the same processes. It
-starts from the last checkpoint:
+MPI informs the remaining ranks (ULFM: Open MPI is started with `--with-ft ulfm`). They are
+renumbered and run their training function again, in the same processes. It starts from the last
+checkpoint:
 
     def train() -> None:
         model, optimizer = ...
@@ -68,7 +68,7 @@ def is_loss(error: BaseException | None) -> bool:
 
 
 def _recover(min_ranks: int) -> None:
-    """Leaves the lost ranks behind, and everything that was created with them."""
+    """Excludes the lost ranks and drops everything that was created with them."""
     before, started = job.everyone.size, time.perf_counter()
     job.shrink()
     group.WORLD = None
@@ -84,5 +84,6 @@ def _recover(min_ranks: int) -> None:
         )
     if job.everyone.rank == 0:
         seconds = time.perf_counter() - started
-        text = f"{before - left} of {before} ranks are lost; going on with {left} ({seconds:.3f} s)"
+        text = f"{before - left} of {before} ranks are lost; continuing with {left} "
+        text += f"({seconds:.3f} s)"
         print(f"metaop: {text}", file=sys.stderr, flush=True)

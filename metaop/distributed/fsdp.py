@@ -44,7 +44,7 @@ class MixedPrecision:
         if self.reduce_dtype not in (None, self.param_dtype):
             raise ArgumentError(
                 f"MixedPrecision has reduce_dtype={self.reduce_dtype}",
-                fix="omit it: gradients are added in the type in which they are computed",
+                fix="omit it: gradients are reduced in the type in which they are computed",
             )
 
 
@@ -59,17 +59,17 @@ class FullyShardedDataParallel(Module):
     """Wraps `module` for training on all ranks, each with its share of the batch.
 
     With FULL_SHARD, each parameter is sharded as `split(0)`: a rank keeps its block of the
-    parameter, its gradient and the optimizer states, and the whole is gathered where it is used.
-    With the other strategies, parameters are whole on every rank; use `ZeroRedundancyOptimizer` to
+    parameter, its gradient and the optimizer states, and the parameter is gathered where it is
+    used. With the other strategies, parameters are replicated; use `ZeroRedundancyOptimizer` to
     shard the rest. The gradient is the mean over the ranks' losses, as with
     `DistributedDataParallel`. Batch normalisation uses the whole batch, and random numbers are
     those of a single device. All ranks take the parameters of rank 0, whatever `sync_module_states`
     says.
 
     Tensor arguments are the rank's share along dimension 0; shares may differ in size and be empty.
-    A result with one row, or a fixed number of rows, for each row of an argument is returned as the
-    rank's share, any other result as a whole. Create the optimizer afterwards. Raises ArgumentError
-    for arguments of PyTorch's class that are not supported.
+    A result with one row, or a fixed number of rows, per row of an argument is returned as the
+    rank's share; any other result is returned whole. Create the optimizer afterwards. Raises
+    ArgumentError for arguments of PyTorch's class that are not supported.
     """
 
     def __init__(

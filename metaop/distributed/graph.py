@@ -81,14 +81,14 @@ class _Block:
 
 
 class Graph:
-    """A step of a program: a subclass defines `build`, and calling the graph runs it.
+    """A training step: a subclass defines `build`, and calling the graph runs it.
 
     With an optimizer, `build` calls `backward()` and the graph does the rest: it clears old
-    gradients, averages those of the micro-batches and steps. Scalars that `build` returns are
-    averaged over the micro-batches; other tensors are concatenated along dimension 0.
+    gradients, averages those of the micro-batches and steps the optimizer. Scalars that `build`
+    returns are averaged over the micro-batches; other tensors are concatenated along dimension 0.
 
-    Stages on different placements run as a pipeline, alternating one forward and one backward; then
-    scalars are returned as local tensors on all ranks, and nothing else may be returned. Every rank
+    Stages on different placements run as a pipeline (1F1B: one forward, one backward in turn);
+    then `build` may return only scalars, which become local tensors on all ranks. Every rank
     calls the graph with the same arguments: the inputs are on the first stage, and the targets of
     the loss on the last one (`distribute_tensor(labels, last, sbp.split(0))`).
     """
@@ -115,11 +115,11 @@ class Graph:
         raise UnsupportedError(f"{type(self).__name__} has no build()", fix="define it")
 
     def add_optimizer(self, optim: Optimizer, *, lr_sch: Any = None) -> None:
-        """Adds an optimizer that steps after `build`, and a schedule that steps after it."""
+        """Adds an optimizer, which steps after `build`, and a schedule, which steps after that."""
         self._optimizers.append((optim, lr_sch))
 
     def set_grad_scaler(self, grad_scaler: Any = None) -> None:
-        """Steps through a scaler; `build` calls `scaler.scale(loss).backward()`."""
+        """Steps the optimizers through a scaler; `build` calls `scaler.scale(loss).backward()`."""
         self._scaler = grad_scaler
 
     def debug(self, v_level: int = 0, *, ranks: int | Sequence[int] | None = 0) -> None:
@@ -210,7 +210,7 @@ class Graph:
     # --- applying the configuration ---------------------------------------------------------
 
     def _laid_out(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
-        """The arguments as global tensors; the first call also shards the parameters to suit."""
+        """The arguments as global tensors; the first call also shards the parameters."""
         modules = list(self._modules.values())
         placement = common_placement(modules, (args, kwargs))
         given: tuple[Any, Any] = made_global((args, kwargs), placement)
@@ -289,7 +289,7 @@ class Graph:
 
 @contextmanager
 def _checkpointed(module: Module) -> Iterator[None]:
-    """Makes the module recompute its values in backward."""
+    """Makes the module recompute its activations in backward."""
     forward = module.forward
 
     def again(*args: Any, **kwargs: Any) -> Any:
@@ -303,7 +303,7 @@ def _checkpointed(module: Module) -> Iterator[None]:
 
 
 def _split_parameters(module: Module) -> None:
-    """Splits the parameters along the mesh axes that have them whole."""
+    """Splits the parameters along the mesh axes that replicate them."""
     for parameter in module._parameters.values():
         if parameter is None or parameter.device.placement is None:
             continue
@@ -321,7 +321,7 @@ def _shared_out(optimizer: Optimizer, stage: int) -> Optimizer:
         return optimizer
     known = inspect.signature(type(optimizer).__init__).parameters
     defaults = {k: v for k, v in optimizer.defaults.items() if k in known}
-    # These are the same group objects, so that learning rate schedules keep changing them.
+    # The group objects are reused, because learning rate schedules hold references to them.
     groups, kind = optimizer.param_groups, type(optimizer)
     optimizer._opt_called = True  # type: ignore[attr-defined]
     return ZeroRedundancyOptimizer(groups, kind, stage=stage, **defaults)

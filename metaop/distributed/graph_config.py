@@ -23,7 +23,7 @@ class ModuleConfig:
         """Makes the module a pipeline stage, on the ranks of `placement`.
 
         Stages are numbered from 0 in the order of the data. Their placements have the same shape
-        and no rank in common; without one, it is that of the module's parameters.
+        and no rank in common; the default is the placement of the module's parameters.
         """
         self.stage_id, self.placement = stage_id, placement
 
@@ -52,7 +52,7 @@ class GraphConfig:
         self.accumulation = value
 
     def enable_zero(self, mode: bool = True, *, stage: int = 2) -> None:
-        """Shards optimizer states (stage 1), also gradients (2), also parameters (3)."""
+        """Shards optimizer states (stage 1), gradients too (2), and parameters too (3)."""
         if stage not in (1, 2, 3):
             raise ArgumentError(f"ZeRO stage {stage}", fix="use 1, 2 or 3")
         self.zero_stage = stage if mode else 0
@@ -60,7 +60,7 @@ class GraphConfig:
     def enable_auto_parallel(
         self, mode: bool = True, *, cluster: Cluster | None = None, memory: int | None = None
     ) -> None:
-        """Makes the first call search how to shard the parameters, by the cost of a step.
+        """Makes the first call search for the sharding of the parameters with the cheapest step.
 
         `cluster` gives the costs of computing and sending (by default those assumed for one host);
         `memory` limits the bytes of parameters and inputs per rank. Inputs keep their sharding;
@@ -84,7 +84,7 @@ class GraphConfig:
         )
 
     def _accept(self, mode: Any = True) -> None:
-        """Accepted: what it requests is always done, or has no counterpart here."""
+        """Accepted without effect: what it requests is always done, or has no counterpart here."""
 
     # Fusion, memory reuse and the overlap of sending with computing are not optional.
     allow_fuse_add_to_output = allow_fuse_model_update_ops = allow_fuse_cast_scale = _accept

@@ -1,7 +1,7 @@
-"""Searches a sharding for the parameters of a step, which is recorded once, by cost.
+"""Searches for the cheapest sharding of the parameters of a step, which is recorded once.
 
-Recording computes nothing. What the trial has changed (statistics of a batch norm, gradients, the
-random number state) is restored afterwards.
+Recording computes nothing. What it changes (statistics of a batch norm, gradients, the state of
+the random number generator) is restored afterwards.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _values(module: Module) -> Iterator[Tensor]:
 
 
 def made_global(arguments: Any, placement: Placement) -> Any:
-    """Turns local tensors in the arguments, equal on all ranks, into whole ones on a placement."""
+    """Replaces local tensors in the arguments, equal on all ranks, by replicated global ones."""
     whole = (BROADCAST,) * placement.ranks.ndim
 
     def placed(value: Any) -> Any:
@@ -93,7 +93,7 @@ def _searched(
         results = [x.call for x in tree_flatten(step())[0] if isinstance(x, Tensor)]
         updated = {p.call: p.grad.call for p in parameters if p.grad is not None}
         if updated:
-            # Results of a training step are read as numbers, if they are read at all.
+            # A training step returns scalars to read; a tensor is hardly ever read.
             results = [call for call in results if not call.type.shape]
         roots = [*updated.values(), *results]
         subgraph = cut_at([call for call in roots if call.is_pending], lambda call: ())
@@ -102,12 +102,12 @@ def _searched(
         inputs = dict(zip(subgraph.leaves, nodes))
         wanted = updated or [parameter.call for parameter in parameters]
         searched = {call: inputs[call] for call in wanted if call in inputs}
-        # This includes the update, so that a gradient must be sharded like its parameter.
+        # The output subtracts the gradient, so the plan must shard it like its parameter.
         outputs = [inputs[call] - made[updated[call]] for call in searched if updated]
         outputs += [made[call] for call in results if call in made]
         positions = {node: k for k, node in enumerate(nodes)}
         fixed = {
-            k: _lie(call, placement)
+            k: _sharding(call, placement)
             for k, call in enumerate(subgraph.leaves)
             if call not in searched or _is_kept(call, config)
         }
@@ -119,7 +119,7 @@ def _searched(
     return search.best(), found
 
 
-def _lie(call: Call, placement: Placement) -> Any:
+def _sharding(call: Call, placement: Placement) -> Any:
     whole = (BROADCAST,) * placement.ranks.ndim
     return getattr(call.buffer, "states", whole)
 
@@ -132,7 +132,7 @@ def _is_kept(call: Call, config: GraphConfig) -> bool:
 
 @contextmanager
 def _trial(values: dict[Call, Tensor], parameters: Sequence[Parameter]) -> Iterator[None]:
-    """Records what runs inside without computing it, and leaves no trace."""
+    """Records what runs inside without computing it, and undoes its side effects."""
     gradients = [parameter.grad for parameter in parameters]
     try:
         with fork_rng(), nothing_computed():

@@ -40,7 +40,7 @@ class _Visit(NamedTuple):
 
 
 class GraphReport(executor.Watcher):
-    """Follows one step of a graph and prints it at a level: see `Graph.debug`."""
+    """Watches one step of a graph and prints it at a level: see `Graph.debug`."""
 
     def __init__(self, name: str, level: int, modules: dict[str, Module]) -> None:
         self._name, self._level = name, level
@@ -79,7 +79,7 @@ class GraphReport(executor.Watcher):
             self._print(f"building {ending} after {time.perf_counter() - start:.3f} s")
 
     def watched(self, build: Callable[..., Any]) -> Callable[..., Any]:
-        """The function; its modules are noted the first time, because micro-batches are alike."""
+        """`build`, with its modules noted in the first call only: micro-batches are alike."""
 
         def noted(*args: Any, **kwargs: Any) -> Any:
             if self._visits or self._level < MODULES:
@@ -144,7 +144,7 @@ class GraphReport(executor.Watcher):
     def _operators(self, subgraph: Subgraph) -> Iterator[str]:
         for call in subgraph.order:
             if call.signature is None:
-                continue  # a further result of a call that is listed itself
+                continue  # another result of a call that is listed itself
             inputs = map(self._value, subgraph.inputs_of(call))
             given = ", ".join([*inputs, *map(repr, call.signature.attributes)])
             yield (

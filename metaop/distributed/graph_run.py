@@ -55,7 +55,7 @@ class _Recorded:
         for parameter in self.parameters:
             parameter.grad = None
         args, kwargs = self.shares[number]
-        # From here on, the results of a micro-batch are only values.
+        # Its outputs must not keep the tape of the micro-batch alive.
         self.outputs.append(tree_map(_detached, function(*args, **kwargs)))
         added = []
         with no_grad():
@@ -84,7 +84,7 @@ def run_in_turns(
     parameters: Sequence[Parameter],
     stages: Stages,
 ) -> Outputs:
-    """Runs one micro-batch after another, where the tensors are."""
+    """Runs one micro-batch after another, without a pipeline."""
     recorded = _Recorded(args, kwargs, count, parameters)
     for number in range(count):
         recorded.build(build, number)
@@ -102,7 +102,7 @@ def run_pipeline(
     parameters: Sequence[Parameter],
     stages: Stages,
 ) -> Outputs:
-    """Runs one forward and one backward in turn on every stage, as the actors' schedule says."""
+    """Runs the micro-batches through the stages in the order of the actors' schedule (1F1B)."""
     placements = [placement for placement, _ in stages]
     mine = _own_stage(placements)
     recorded = _Recorded(args, kwargs, count, parameters)
@@ -110,7 +110,7 @@ def run_pipeline(
     ends: list[list[Call]] = []
     with nothing_computed():
         for number, batch in enumerate(batches):
-            with _borders(stages, batch):
+            with _boundaries(stages, batch):
                 added = recorded.build(build, number)
             device = placements[mine].device
             ends.append([total.call for total in added if total.device is device])
@@ -197,7 +197,7 @@ def nothing_computed() -> Iterator[None]:
 
 
 @contextmanager
-def _borders(stages: Stages, batch: MicroBatch) -> Iterator[None]:
+def _boundaries(stages: Stages, batch: MicroBatch) -> Iterator[None]:
     """Makes the inputs of a stage's module come from the previous stage through a register."""
     with ExitStack() as stack:
         for placement, module in stages:
@@ -263,7 +263,7 @@ def _local_part(value: Tensor, count: int, number: int) -> Tensor:
 
 
 def _micro_rows(rows: int, extents: Sequence[int], count: int, number: int) -> int:
-    """How many rows all ranks together cut off for a micro-batch."""
+    """The number of rows that all ranks together contribute to a micro-batch."""
     blocks = [rows]
     for ranks in extents:
         blocks = [len(part) for block in blocks for part in np.array_split(range(block), ranks)]

@@ -1,4 +1,4 @@
-"""Messages from one rank to another, from host to host and from GPU to GPU."""
+"""Point-to-point messages between ranks, of tensors on hosts and on GPUs."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _ANSWER = 32006
 
 
 class _OnGpu(NamedTuple):
-    """A header that precedes a value on a GPU: how much memory it takes."""
+    """The header of a tensor on a GPU, from which the receiver allocates memory."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
 
 
 def send(tensor: Tensor, dst: int, group: ProcessGroup | None = None, tag: int = 0) -> None:
-    """Sends the value to rank `dst`, which must call `recv` with a tensor of its shape.
+    """Sends the tensor to rank `dst`, which must call `recv` with a tensor of its shape.
 
-    A value on a GPU waits until that rank receives it.
+    For a tensor on a GPU, the call returns only after that rank has called `recv`.
 
     >>> metaop.distributed.send(metaop.tensor([1.0, 2.0]), dst=0)  # a program of one rank
     >>> x = metaop.zeros(2)
@@ -55,9 +55,9 @@ def send(tensor: Tensor, dst: int, group: ProcessGroup | None = None, tag: int =
 def recv(
     tensor: Tensor, src: int | None = None, group: ProcessGroup | None = None, tag: int = 0
 ) -> int:
-    """Receives a value from rank `src` (by default any rank) into the tensor; returns `src`.
+    """Receives a tensor from rank `src` (by default any rank) into `tensor`; returns `src`.
 
-    The tensor must have the shape and the type of the value.
+    Both tensors must have the same shape and dtype.
 
     >>> metaop.distributed.send(metaop.tensor([1.0, 2.0]), dst=0)  # a program of one rank
     >>> x = metaop.zeros(2)
@@ -80,7 +80,7 @@ def recv(
 def _taken_from_gpu(
     members: ProcessGroup, message: _OnGpu, memory: Memory, source: int, what: str
 ) -> Any:
-    """The value that a rank has on its GPU; it reaches a host through this rank's GPU."""
+    """Receives a value from the GPU of a rank, directly or, without a GPU here, through hosts."""
     _give(members, memory is not HOST_MEMORY, source, _ANSWER, what)
     if memory is HOST_MEMORY:
         return _taken(members, source, _ANSWER, what)[0]
@@ -97,7 +97,7 @@ def _give(members: ProcessGroup, value: Any, rank: int, tag: int, what: str) -> 
 
 
 def _taken(members: ProcessGroup, rank: int | None, tag: int, what: str) -> tuple[Any, int]:
-    """What a rank (by default any rank) sends, and its number."""
+    """Receives an object from a rank (None: any rank); returns it with the rank's number."""
     module = mpi()
     status = module.Status()
     found: list[Any] = []
@@ -112,6 +112,6 @@ def _taken(members: ProcessGroup, rank: int | None, tag: int, what: str) -> tupl
 
 
 def _pair_of(members: ProcessGroup, rank: int, memory: Memory) -> MPIWorld:
-    """This rank and another one, which must make the same call."""
+    """The world of this rank and another, which must make the same call."""
     ranks = sorted((members.ranks[members.rank()], members.ranks[rank]))
     return pair_of(ranks[0], ranks[1], memory)

@@ -21,12 +21,12 @@ _SETTINGS_OF_ITS_OWN = ("params", "param_names")
 
 
 class ZeroRedundancyOptimizer(Optimizer):
-    """Any optimizer, with each rank keeping and updating its block of every parameter.
+    """Shards any optimizer: each rank keeps the states of its block of every parameter.
 
-    Blocks are of dimension 0, along the mesh axes that have the parameter whole, and may be uneven;
-    a parameter with fewer rows than ranks is kept whole. The optimizer itself needs no changes: the
-    blocks form a global tensor, so its states have the same sharding, and its rule is derived for
-    them. After a step, the parameters are gathered.
+    Blocks split dimension 0 along the mesh axes that replicate the parameter, and may be uneven; a
+    parameter with fewer rows than ranks is not split. The optimizer itself needs no changes: the
+    blocks form a global tensor, so its states have the same sharding, and its rule runs on them.
+    After a step, the parameters are gathered.
 
     With local parameters, whose gradients `DistributedDataParallel` has averaged, this is ZeRO
     stage 1. With global parameters, gradients are reduced directly into the blocks: stage 2. Every
@@ -53,13 +53,13 @@ class ZeroRedundancyOptimizer(Optimizer):
         if wrong := [name for name, value in refused.items() if value]:
             raise ArgumentError(
                 f"ZeroRedundancyOptimizer got {' and '.join(wrong)}",
-                fix="omit it: step() updates the parameters where they are",
+                fix="omit it: step() updates the parameters in place",
             )
         if stage not in (1, 2):
             raise ArgumentError(f"ZeroRedundancyOptimizer got {stage=}", fix="use 1 or 2")
         self._stage = stage
         self._blocks: dict[Tensor, Parameter] = {}
-        self._lies: dict[Tensor, NdSbp] = {}
+        self._shardings: dict[Tensor, NdSbp] = {}
         self._optimizer_class = optimizer_class
         self.optim: Optimizer | None = None
         super().__init__(params, defaults)
@@ -78,12 +78,12 @@ class ZeroRedundancyOptimizer(Optimizer):
     def _blocks_of(self, group: Group) -> Group:
         """The group, with blocks in place of parameters."""
         for parameter in group["params"]:
-            self._lies[parameter] = self._lie_of(parameter)
+            self._shardings[parameter] = self._sharding_of(parameter)
             self._blocks[parameter] = Parameter(self._shared_out(parameter, parameter.detach()))
         settings = {k: v for k, v in group.items() if k not in _SETTINGS_OF_ITS_OWN}
         return {**settings, "params": [self._blocks[p] for p in group["params"]]}
 
-    def _lie_of(self, parameter: Tensor) -> NdSbp:
+    def _sharding_of(self, parameter: Tensor) -> NdSbp:
         """The sharding of a parameter's blocks."""
         placement = _placement_of(parameter)
         buffer: Any = parameter.buffer()
@@ -91,8 +91,8 @@ class ZeroRedundancyOptimizer(Optimizer):
         return shared_out(states, parameter.shape, placement.shape)
 
     def _shared_out(self, parameter: Tensor, value: Tensor) -> Tensor:
-        """A value as large as a parameter, sharded like the parameter's blocks."""
-        return spread(value, _placement_of(value), self._lies[parameter])
+        """A value of a parameter's shape, sharded like the parameter's blocks."""
+        return spread(value, _placement_of(value), self._shardings[parameter])
 
     @no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -137,7 +137,7 @@ class ZeroRedundancyOptimizer(Optimizer):
             group.update((k, v) for k, v in blocks.items() if k not in _SETTINGS_OF_ITS_OWN)
 
     def consolidate_state_dict(self, to: int = 0) -> None:
-        """Accepted: `state_dict()` is whole on every rank."""
+        """Accepted without effect: `state_dict()` returns whole states on every rank."""
 
 
 def _placement_of(value: Tensor) -> Placement:
@@ -158,5 +158,5 @@ def _mapped(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
 
 
 def _whole(value: Tensor) -> Tensor:
-    """A state of the blocks as a local tensor."""
+    """A sharded state, gathered into a local tensor."""
     return wrap(value.call) if value.device.placement is None else full_tensor(value)

@@ -1,4 +1,4 @@
-"""Pipelines of modules, one stage on each rank, under PyTorch's names.
+"""Pipeline parallelism under PyTorch's names: one stage per rank.
 
 Example, on rank `rank` of `ranks`:
 
@@ -73,24 +73,24 @@ class PipelineStage:
 
     @cached_property
     def homes(self) -> list[Home]:
-        """Where all stages are; every rank must call this."""
+        """The ranks of all stages and their memories; every rank must call this."""
         mine = Home(everyone().rank, self.device.type)
         found: list[Home] = self.world.communicator.allgather(mine)
         return found
 
     @property
     def is_first(self) -> bool:
-        """Whether it takes the input of the network."""
+        """Whether this stage takes the input of the network."""
         return self.index == 0
 
     @property
     def is_last(self) -> bool:
-        """Whether it computes the loss."""
+        """Whether this stage computes the loss."""
         return self.index == self.count - 1
 
 
 class _MicroBatches:
-    """The acts of one stage in one step, and what it keeps between a forward and its backward."""
+    """The acts of one stage in one step, and the values it keeps from a forward to its backward."""
 
     def __init__(self, stage: PipelineStage, loss: Callable[..., Any] | None, count: int) -> None:
         self.stage = stage
@@ -190,10 +190,10 @@ class _Schedule:
     def step(self, *args: Tensor, target: Tensor | None = None, losses: Any = None) -> Any:
         """Runs a forward pass and, with a loss, a backward pass of a whole batch.
 
-        The first stage passes the inputs, the last one `target`. The last stage returns the outputs
-        and appends the losses of the micro-batches to the list `losses`. Gradients are those of the
-        mean loss over the batch, for a loss that is a mean over its micro-batch; micro-batches may
-        be uneven.
+        On the first stage, pass the inputs; on the last one, `target`. The last stage returns the
+        outputs and appends the losses of the micro-batches to the list `losses`. If `loss_fn` is a
+        mean over its micro-batch, gradients are those of the mean over the batch, even if
+        micro-batches are uneven.
         """
         acts = _MicroBatches(self.stage, self.loss, self.count)
         if self.stage.is_first:

@@ -1,4 +1,4 @@
-"""Groups of ranks: who takes part in a collective."""
+"""Groups of ranks that take part in a collective."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def forget_group(chosen: ProcessGroup | None) -> None:
 
 
 def check_whole_group(chosen: ProcessGroup | None, owner: str) -> None:
-    """Raises ArgumentError if only some of the ranks are given where all must take part."""
+    """Raises ArgumentError, which names `owner`, if a group lacks some ranks of the job."""
     if chosen is not None and chosen.size() != world_group().size():
         raise ArgumentError(
             f"{owner} got the group of ranks {chosen.ranks}",

@@ -44,9 +44,9 @@ def init_process_group(
     tcp://host:port or file:///path. A program without any of these is the only rank.
 
     `backend` is a name that PyTorch knows: MPI carries tensors on hosts, NCCL those on GPUs.
-    `timeout` becomes METAOP_TIMEOUT_SECONDS; `group_name` is only a label. Raises ArgumentError for
-    incomplete numbers and for a store, options or a device, and DistributedError for numbers that
-    differ from MPI's and for ranks on several hosts without mpirun.
+    `timeout` becomes METAOP_TIMEOUT_SECONDS; `group_name` is only a label. Raises ArgumentError if
+    the rank or the world size is missing, or for a store, options or a device; DistributedError if
+    they differ from MPI's, or for ranks on several hosts without mpirun.
 
     >>> metaop.distributed.init_process_group()  # a program of one rank
     >>> metaop.distributed.get_rank(), metaop.distributed.get_world_size()

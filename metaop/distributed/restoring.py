@@ -50,12 +50,12 @@ class InMemory:
 
 
 def is_stateful(value: Any) -> bool:
-    """Whether an object represents its state."""
+    """Whether an object has a state to save and load."""
     return hasattr(value, "state_dict") and hasattr(value, "load_state_dict")
 
 
 def stateful_core(value: Any) -> Any:
-    """The object whose state is written: for a sharded optimizer, the one with the blocks."""
+    """The object whose state is written: for a sharded optimizer, the one that updates blocks."""
     return value.optim if isinstance(value, ZeroRedundancyOptimizer) else value
 
 
@@ -107,12 +107,12 @@ class Restoring:
             self.plan(known, value, place, owner)
         elif _is_source(value) and isinstance(known, Tensor):
             self._copies.append((known, _checked(value, known, place).resharded(known)))
-        elif isinstance(value, (list, tuple)) and _holds_places(known):
+        elif isinstance(value, (list, tuple)) and _has_tensors(known):
             if len(value) != len(known):
                 raise _mismatch(place, f"{len(value)} entries", f"{len(known)}")
             for number, inner in enumerate(value):
                 self._fill(known, number, inner, below(place, number), owner)
-        elif owner is None and (_is_place(known) or _is_source(value)):
+        elif owner is None and (_is_in_place(known) or _is_source(value)):
             raise _mismatch(place, _kind(value), _kind(known))
         else:
             self._entries.append((target, key, mapped(value, self._made, place)))
@@ -148,7 +148,7 @@ class Restoring:
         return value.whole()
 
     def check_names(self) -> None:
-        """Raises CheckpointError, which lists the names that only one side has."""
+        """Raises CheckpointError with the unmatched names, if there are any."""
         sides = (("not in the checkpoint", self.missing), ("only there", self.unexpected))
         listed = [f"{', '.join(names)} {side}" for side, names in sides if names]
         if listed:
@@ -159,7 +159,7 @@ class Restoring:
             )
 
     def apply(self) -> None:
-        """Writes everything to its place."""
+        """Applies all changes."""
         for known, value in self._copies:
             known.copy_(value)  # type: ignore[attr-defined]
         for target, key, value in self._entries:
@@ -174,14 +174,15 @@ def _is_source(value: Any) -> bool:
     return hasattr(value, "resharded")
 
 
-def _is_place(known: Any) -> bool:
-    """Whether something is filled in place rather than replaced."""
-    return isinstance(known, (Tensor, dict)) or is_stateful(known) or _holds_places(known)
+def _is_in_place(known: Any) -> bool:
+    """Whether a value is filled in place rather than replaced."""
+    return isinstance(known, (Tensor, dict)) or is_stateful(known) or _has_tensors(known)
 
 
-def _holds_places(known: Any) -> bool:
+def _has_tensors(known: Any) -> bool:
+    """Whether a list has tensors, or objects with a state, at any depth."""
     return isinstance(known, (list, tuple)) and any(
-        isinstance(inner, Tensor) or is_stateful(inner) or _holds_places(inner) for inner in known
+        isinstance(inner, Tensor) or is_stateful(inner) or _has_tensors(inner) for inner in known
     )
 
 

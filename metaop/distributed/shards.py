@@ -1,4 +1,4 @@
-"""A state in a folder, which all ranks of a job write and read together."""
+"""Checkpoints in a folder, which all ranks of a job write and read together."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def _write_own(
     try:
         size = write_pieces(path, arrays)
     except Exception as error:
-        # Whatever the error is, the other ranks wait for a message; the same holds for the index.
+        # Any error must be reported: the other ranks wait for this message. So it is for the index.
         problem = f"{type(error).__name__}: {error}"
     return _Written(problem, size, told, None)
 
@@ -198,7 +198,7 @@ def _raise_first(problems: Sequence[str], folder: Path) -> None:
         if problem:
             raise CheckpointError(
                 f"rank {rank} cannot write to {folder}: {problem}",
-                fix="fix that and save again; the previous checkpoint is still intact",
+                fix="fix that and save again; the previous checkpoint is intact",
             )
 
 

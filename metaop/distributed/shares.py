@@ -1,7 +1,7 @@
-"""The ranks' shares of a batch: joined into one tensor, and split again.
+"""The ranks' shares of a batch: joined into one global tensor, and split again.
 
-Shares of different sizes are sent in blocks as large as the largest, and the padding is removed
-again. Both are operators like all others, so their gradients are derived.
+Shares of different sizes are padded to the largest, and the padding is removed after sending. Both
+are ordinary operators, so their gradients are derived.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from metaop.tensor.sharded.global_tensor import to_global, to_local
 
 
 class Shares:
-    """How many rows of some tensors each rank has; every rank must create it."""
+    """The number of rows that each rank has of some tensors; every rank must create it."""
 
     def __init__(self, placement: Placement, tensors: Sequence[Tensor]) -> None:
         self.placement = placement
         self.rank, self.ranks = everyone().rank, placement.world.size
         placement.world.verify(f"the shares of {len(tensors)} tensors")
         extents = everyone().allgather([x.shape[0] for x in tensors])
-        # For each tensor, the rows of the ranks, in the order in which the tensors come.
+        # The row counts of all ranks, for each tensor in order.
         self._waiting = list(map(list, zip(*extents)))
         self.known = [list(sizes) for sizes in dict.fromkeys(map(tuple, self._waiting))]
 
@@ -41,7 +41,10 @@ class Shares:
         return cat([blocks[start : start + size] for start, size in zip(starts, sizes) if size])
 
     def take(self, value: Any) -> Any:
-        """This rank's share of a result; its gradient counts for one of `ranks` losses."""
+        """This rank's share of a result; its gradient is divided by the number of ranks.
+
+        The loss is the mean of the ranks' losses.
+        """
         if not isinstance(value, Tensor) or value.device.placement is None:
             return value
         sizes = self._sizes_of(value)
@@ -56,7 +59,7 @@ class Shares:
         return self._counted(cat(blocks), Split(0), Split(0))[: sizes[self.rank]]
 
     def _sizes_of(self, value: Tensor) -> list[int] | None:
-        """The rows of the ranks; None if a result has no rows for those of the arguments."""
+        """The rows of each rank; None if the result does not have rows per row of an argument."""
         for sizes in self.known if value.ndim else ():
             if sum(sizes) and value.shape[0] % sum(sizes) == 0:
                 return [size * value.shape[0] // sum(sizes) for size in sizes]

@@ -1,4 +1,4 @@
-"""The state of a model as a job exchanges it, as in `torch.distributed.checkpoint.state_dict`."""
+"""The state of a model in a job, as in `torch.distributed.checkpoint.state_dict`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class StateDictOptions:
 def get_model_state_dict(
     model: Module, *, options: StateDictOptions | None = None
 ) -> dict[str, Any]:
-    """The state of a model, by the names that it has without a data-parallel wrapper."""
+    """The state of a model, under the names that it has without a data-parallel wrapper."""
     options = options or StateDictOptions()
     inner = _unwrapped(model)
     frozen = {name for name, one in inner.named_parameters() if not one.requires_grad}

@@ -1,4 +1,4 @@
-"""The values of local tensors between ranks: extracted, combined, and written back."""
+"""Collectives on the values of local tensors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from metaop.unified_graph.tensor_type import CPU, Device
 
 
 def operation(op: str) -> str:
-    """The reducer that performs a reduction; a mean uses the sum."""
+    """The name of the reducer for a reduction; a mean uses the sum."""
     names = {"sum": "add", "avg": "add", "prod": "mul", "max": "max", "min": "min"}
     if op not in names:
         raise ArgumentError(f"unknown reduction {op!r}", fix=f"use one of {', '.join(names)}")
@@ -29,7 +29,7 @@ def operation(op: str) -> str:
 
 @no_grad()
 def put(tensor: Tensor, value: Any, device: Device = CPU, divisor: int = 1) -> None:
-    """Writes an array of a device, divided by a number, into a tensor with as many elements."""
+    """Writes an array on `device`, divided by `divisor`, into a tensor with as many elements."""
     dtype = dtypes.from_numpy_dtype(value.dtype)
     assert dtype is not None
     found: Any = tensor_on(value.reshape(tuple(tensor.shape)), dtype, device)
@@ -40,7 +40,7 @@ def put(tensor: Tensor, value: Any, device: Device = CPU, divisor: int = 1) -> N
 
 
 def combined(members: ProcessGroup, tensor: Tensor, op: str) -> Any:
-    """Combines over the ranks of the group; the result is flat, on the tensor's device."""
+    """Reduces `tensor` over the ranks of the group; the result is flat, on the tensor's device."""
     memory = memory_of(tensor.device)
     with memory.active():
         given = array_of(tensor.detach()).reshape(-1)
@@ -52,7 +52,7 @@ def combined(members: ProcessGroup, tensor: Tensor, op: str) -> Any:
 
 
 def gathered(members: ProcessGroup, tensor: Tensor, counts: Sequence[int]) -> Any:
-    """Concatenates the values of the ranks on the tensor's device; `counts` are their sizes."""
+    """The flat concatenation of all ranks' values, on the tensor's device; `counts` are sizes."""
     memory = memory_of(tensor.device)
     with memory.active():
         mine = array_of(tensor.detach()).reshape(-1)
@@ -68,14 +68,14 @@ def exchanged(
     taken: Sequence[Tensor | None],
     like: Tensor,
 ) -> None:
-    """Copies what rank k gives this one into `taken[k]`; `like` determines type and device."""
+    """Sends `given[k]` to rank k and fills `taken[k]`; `like` determines dtype and device."""
     kind = like.dtype, like.device
     for tensor in given:
         if tensor is not None and (tensor.dtype, tensor.device) != kind:
             raise ArgumentError(
                 f"one tensor is {like.dtype.name} on {like.device}, another one "
                 f"{tensor.dtype.name} on {tensor.device}",
-                fix="give tensors of one type on one device",
+                fix="pass tensors of one type on one device",
             )
     counts = [0 if tensor is None else math.prod(tensor.shape) for tensor in given]
     arriving = members.communicator.alltoall(counts)

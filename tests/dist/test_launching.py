@@ -215,7 +215,7 @@ def test_training_goes_on_when_a_rank_is_lost(kind: str, tmp_path: Path) -> None
     path = str(tmp_path / "last.pt")
     done = run("elastic.py", 3, kind, path, options=["--with-ft"])
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "1 of 3 ranks are lost; going on with 2" in done.stderr
+    assert "1 of 3 ranks are lost; continuing with 2" in done.stderr
     assert "rank 0 of 2 agrees" in done.stdout and "rank 1 of 2 agrees" in done.stdout
 
 
