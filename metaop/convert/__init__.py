@@ -1,6 +1,7 @@
-"""The converter of programs written for PyTorch; `docs/converter.md` says what it does.
+"""The converter of PyTorch programs, described in `docs/converter.md`.
 
-The names below need the package libcst (`pip install 'metaop[convert]'`); it is imported with them.
+The names below need the package libcst (`pip install 'metaop[convert]'`), which their first use
+imports.
 """
 
 from __future__ import annotations

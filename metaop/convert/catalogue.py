@@ -1,4 +1,4 @@
-"""What the installed metaop has: foreign names looked up in its real objects and signatures."""
+"""Looks foreign names up among the real objects and signatures of the installed metaop."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _NOTHING = object()
 
 @dataclass(frozen=True)
 class Target:
-    """What a foreign name is in metaop.
+    """The counterpart of a foreign name in metaop.
 
-    `path` is the dotted name to write, or None when there is none; `meaning` explains a difference.
+    `path` is the dotted name to write, or None if there is none; `meaning` explains a difference.
     """
 
     name: str
@@ -45,7 +45,7 @@ def is_foreign(name: str) -> bool:
 
 
 def root_path(name: str) -> str:
-    """The name with its root replaced by metaop's, by the longest root that fits."""
+    """The name with its longest known root replaced by metaop's."""
     best = max((root for root in ROOTS if _starts_with(name, root)), key=len, default=None)
     if best is None:
         return name
@@ -79,7 +79,7 @@ def _candidates(name: str) -> list[str]:
 
 
 def find(path: str) -> Any:
-    """The object under a dotted path below metaop, or a marker that `exists` knows."""
+    """The object at a dotted path below metaop, or a marker that `exists` knows."""
     parts = path.split(".")
     value: Any = importlib.import_module(parts[0])
     for count, part in enumerate(parts[1:], start=2):
@@ -104,7 +104,7 @@ def _import(path: str) -> Any:
 
 
 def hint_for(name: str) -> str:
-    """What to do about a name that metaop lacks."""
+    """Advice for a name that metaop lacks."""
     foreign = name.removeprefix("metaop.absent.")
     return _longest(ABSENT_HINTS, foreign) or _longest(THIRD_PARTY_HINTS, foreign)
 
@@ -114,7 +114,7 @@ def _longest(table: dict[str, str], name: str) -> str:
 
 
 def _prefixes(name: str) -> list[str]:
-    """The name and what it lies in, the longest first."""
+    """The name and its parents, longest first."""
     parts = name.split(".")
     return [".".join(parts[:count]) for count in range(len(parts), 0, -1)]
 
@@ -125,7 +125,7 @@ def _starts_with(name: str, prefix: str) -> bool:
 
 @cache
 def signature_of(path: str) -> inspect.Signature | None:
-    """The signature of what a path names, if Python knows it."""
+    """The signature of the object at a path, if Python knows it."""
     value = find(path)
     if not callable(value):
         return None
@@ -138,9 +138,9 @@ def signature_of(path: str) -> inspect.Signature | None:
 def argument_problem(
     path: str, positional: int, keywords: tuple[str, ...], *, complete: bool
 ) -> str:
-    """Why a call does not fit the signature, or an empty text.
+    """Why a call does not fit the signature, or an empty string.
 
-    `complete` says that the call has no `*arguments`, so that missing ones can be told too.
+    `complete` says that the call has no `*arguments`, so missing ones can be reported too.
     """
     signature = signature_of(path)
     if signature is None:

@@ -84,11 +84,11 @@ def _status(reports: list[FileReport], verified: bool) -> int:
 
 
 def _located(path: str, arguments: argparse.Namespace) -> Path:
-    """The file or folder of a path, or of the installed package of this name."""
+    """The file or folder at a path, or that of the installed package with this name."""
     if Path(path).exists():
         return Path(path)
     if path == "-":
-        raise ValueError("- is the standard input: give no other path beside it")
+        raise ValueError("- is the standard input: pass no other path with it")
     try:
         spec = importlib.util.find_spec(path) if path.isidentifier() else None
     except ValueError:
@@ -96,12 +96,12 @@ def _located(path: str, arguments: argparse.Namespace) -> Path:
     if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
         raise FileNotFoundError(f"no such file, folder or installed package: {path}")
     if arguments.output is None and not (arguments.check or arguments.diff):
-        raise ValueError(f"{path} is an installed package: say with -o where to write")
+        raise ValueError(f"{path} is an installed package: name the output folder with -o")
     return Path(spec.origin).parent if spec.submodule_search_locations else Path(spec.origin)
 
 
 def _target(path: Path, arguments: argparse.Namespace) -> Path | None:
-    """Where a path goes: several go into the folder, each under its own name."""
+    """The output of a path: of several, each keeps its name in the output folder."""
     if arguments.output is None or len(arguments.path) == 1:
         return arguments.output
     return arguments.output / path.resolve().name

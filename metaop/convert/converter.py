@@ -1,4 +1,4 @@
-"""Conversion of the text of one module."""
+"""Conversion of the source of one module."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 
 @dataclass
 class Conversion:
-    """The result of converting one text."""
+    """The result of converting one module."""
 
     text: str
     findings: list[Finding] = field(default_factory=list)
@@ -65,12 +65,12 @@ def convert_source(
 ) -> Conversion:
     """Converts the text of a module.
 
-    `local_packages` are the top-level names of the project itself; `neighbours` says which foreign
-    names the project's modules pass on, as {"layers.nn": "torch.nn"}; `kept` names those packages
-    whose name other modules use, so that `import torch` becomes `import metaop as torch`;
-    `renaming` tells how the project's own package is called from now on; `asks` says that modules
-    of the project ask for packages by a text such as "torch", so that computed names can be it.
-    Raises `SyntaxError` when the text is not Python 3.
+    `local_packages` are the top-level names of the project itself. `neighbours` are the foreign
+    names that the project's modules re-export, as {"layers.nn": "torch.nn"}. `kept` are packages
+    whose name other modules import from this one, so `import torch` becomes `import metaop as
+    torch`. `renaming` has the new name of the project's own package. `asks` says that the project
+    looks packages up by strings such as "torch", so computed names may be such strings. Raises
+    `SyntaxError` if the text is not Python 3.
     """
     if not may_change(text, neighbours, renaming, asks):
         return Conversion(text, plain_imports(text, local_packages))
@@ -88,7 +88,7 @@ def convert_source(
 def may_change(
     text: str, neighbours: Mapping[str, str] | None, renaming: Renaming | None, asks: bool
 ) -> bool:
-    """Whether a text has a word that is converted; most modules of large projects have none."""
+    """Whether a text has a name to convert; most modules of large projects have none."""
     words = set(_WORD.findall(text))
     if asks and not words.isdisjoint(("importlib", "importlib_metadata")):
         return True
@@ -101,9 +101,9 @@ def may_change(
 
 
 def plain_imports(text: str, local_packages: Sequence[str]) -> list[Finding]:
-    """The imports of packages that are not known to work, of a text that has nothing to convert.
+    """The imports of packages not known to work, in a module with nothing to convert.
 
-    Raises `SyntaxError` when the text is not Python 3.
+    Raises `SyntaxError` if the text is not Python 3.
     """
     findings = []
     for node in ast.walk(ast.parse(text)):
@@ -121,7 +121,7 @@ def plain_imports(text: str, local_packages: Sequence[str]) -> list[Finding]:
 
 
 def third_party_hint(module: str, local_packages: Collection[str]) -> str:
-    """What to say of an imported package that may not work with metaop, or an empty text."""
+    """The hint for an imported package that may not work with metaop, or an empty string."""
     root = module.partition(".")[0]
     if is_foreign(module) or root in local_packages:
         return ""
@@ -141,12 +141,12 @@ def _parse(text: str) -> tuple[str, cst.Module]:
 
 
 def compile_check(text: str) -> None:
-    """Raises `SyntaxError` when a text does not parse."""
+    """Raises `SyntaxError` if a text does not parse."""
     cst.parse_module(text)
 
 
 class _Converter(cst.CSTVisitor):
-    """Walks a module once, notes findings and edits."""
+    """Walks a module once and notes findings and edits."""
 
     def __init__(
         self,
@@ -178,7 +178,7 @@ class _Converter(cst.CSTVisitor):
         self.asks = bool(survey.texts.intersection(ROOTS))
 
     def span(self, node: cst.CSTNode) -> tuple[int, int]:
-        """The characters of a node."""
+        """The start and the end of a node in the text."""
         place = self.positions[node]
         return (
             self.source.offset(place.start.line, place.start.column),
@@ -207,7 +207,7 @@ class _Converter(cst.CSTVisitor):
         """Adds the finding of a foreign name."""
         target = lookup(name)
         if target.path is None and self.guards:
-            hint = "absent: the program's own way out of an ImportError is taken"
+            hint = "absent: the program's own handler of the ImportError runs"
             self.note(node, name, Verdict.SEMANTIC, hint)
             return
         self.note(node, name, _verdict(target), target.meaning or _renaming(target))
@@ -283,19 +283,19 @@ class _Converter(cst.CSTVisitor):
         return True
 
     def _is_patched(self, written: str) -> bool:
-        """Whether a dotted name has to do with what the program itself has set."""
+        """Whether a dotted name refers to an attribute that the program itself sets."""
         reference = written and any(
             written == name or written.startswith(name + ".") for name in self.patched
         )
         return bool(reference)
 
     def replace_whole(self, node: cst.CSTNode, text: str) -> None:
-        """Writes a text for a node; nothing in it is converted any more."""
+        """Replaces a node by a text, and skips what is below it."""
         self.source.replace(*self.span(node), text)
         self.skip(node)
 
     def skip(self, node: cst.CSTNode) -> None:
-        """Nothing below this node is converted: it is deleted or written already."""
+        """Converts nothing below this node, because it is deleted or already replaced."""
         self.handled.add(node)
         for child in node.children:
             self.skip(child)
@@ -361,7 +361,7 @@ class _Converter(cst.CSTVisitor):
         convert(self, node)
 
     def visit_Expr(self, node: cst.Expr) -> bool:
-        # A text that stands alone is a docstring: it is left as it is.
+        # A string that is a statement is a docstring, which stays as it is.
         return not isinstance(node.value, (cst.SimpleString, cst.ConcatenatedString))
 
     def visit_NameItem(self, node: cst.NameItem) -> bool:

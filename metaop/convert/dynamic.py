@@ -1,4 +1,4 @@
-"""Names that programs reach by their text: imports by name, tables of names, code as a text."""
+"""Names in strings: imports by name, look-ups in namespaces, code in strings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from metaop.convert.converter import _Converter as Converter
 
 _IMPORTS = ("importlib.import_module", "importlib.__import__", "builtins.__import__")
-# Those whose first argument is a dotted name, and that ask whether it is there.
+# Functions whose first argument is a dotted name to look up.
 _NAMERS = ("unittest.mock.patch", "pkgutil.resolve_name", "pydoc.locate")
 _QUESTIONS = ("importlib.util.find_spec", "pkgutil.find_loader")
 _BY_TEXT = (*_IMPORTS, *_NAMERS, *_QUESTIONS)
@@ -27,7 +27,7 @@ _VERSIONS = (
     *("importlib.metadata.version", "importlib.metadata.distribution"),
     *("importlib_metadata.version", "pkg_resources.get_distribution"),
 )
-# Those that `metaop.convert.packages` answers when the program runs.
+# Functions that `metaop.convert.packages` replaces at run time.
 _AT_RUN_TIME = {
     "importlib.import_module": "import_module",
     "importlib.util.find_spec": "find_spec",
@@ -39,11 +39,11 @@ _ACCESSES = ("get", "pop", "setdefault", "__getitem__")
 
 _CHAIN = re.compile(r"(?<![\w.\\])[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
 _ROOT_WORD = re.compile(rf"(?<![\w./-])({'|'.join(r for r in ROOTS if '.' not in r)})(?![\w/-])")
-_RUN_TIME = "the name is known only when the program runs"
+_RUN_TIME = "the name is known only at run time"
 
 
 def convert_named(converter: Converter, node: cst.Call) -> None:
-    """Converts a call whose argument is the name of something as a text."""
+    """Converts a call whose argument is a string with a name."""
     function = converter.resolver.imported(node.func) or ""
     if function == "builtins.getattr":
         _convert_getattr(converter, node)
@@ -56,7 +56,7 @@ def convert_named(converter: Converter, node: cst.Call) -> None:
     elif function in _AT_RUN_TIME and _is_asked(converter, node):
         _ask_at_run_time(converter, node, function)
     elif function in _VERSIONS and _mentions_root(_first(node)):
-        hint = "metaop.version.torch is the version of PyTorch that is followed"
+        hint = "metaop.version.torch is the version of PyTorch that metaop follows"
         converter.note(node, f"{function}()", Verdict.UNSUPPORTED, hint)
     elif isinstance(node.func, cst.Attribute) and node.func.attr.value in _ACCESSES and node.args:
         _convert_access(converter, node.func.value, node.args[0].value, node)
@@ -75,14 +75,14 @@ def convert_subscript_by_name(converter: Converter, node: cst.Subscript) -> None
 
 
 def convert_membership(converter: Converter, node: cst.Comparison) -> None:
-    """Converts `"torch" in sys.modules` and its like."""
+    """Converts `"torch" in sys.modules` and the like."""
     target = node.comparisons[0]
     if not isinstance(target.operator, (cst.In, cst.NotIn)):
         return
     _convert_access(converter, target.comparator, node.left, None)
     owner = _owner_of_table(converter, target.comparator)
     if owner is not None and len(node.comparisons) == 1:
-        # Names that are imported when they are first used stand in no table.
+        # A namespace lacks the names that are imported when they are first used.
         negation = "not " if isinstance(target.operator, cst.NotIn) else ""
         text = f"{negation}hasattr({owner.text}, {converter.code(node.left)})"
         converter.note_name(target.comparator, owner.name)
@@ -90,12 +90,12 @@ def convert_membership(converter: Converter, node: cst.Comparison) -> None:
 
 
 def convert_annotation_text(converter: Converter, node: cst.SimpleString) -> None:
-    """Converts the names in a type that is written as a text."""
+    """Converts the names in a type annotation that is a string."""
     _convert_chains(converter, node, converter.scopes.get(node) or converter.global_scope)
 
 
 def note_listing(converter: Converter, node: cst.BaseExpression, listing: str) -> None:
-    """Tells that a module which imports names when they are used does not list them."""
+    """Reports that a module does not list the names that it imports when they are first used."""
     reference = converter.resolver.reference(node)
     value = None if reference is None else lookup(reference.name).value
     if reference is not None and "__getattr__" in getattr(value, "__dict__", ()):
@@ -110,7 +110,7 @@ def _first(node: cst.Call) -> cst.BaseExpression | None:
 
 
 def _pieces(node: cst.BaseExpression | None) -> Iterator[str]:
-    """The texts in an expression."""
+    """The strings in an expression."""
     if isinstance(node, cst.SimpleString):
         yield node.raw_value
     elif isinstance(node, cst.FormattedString):
@@ -129,7 +129,7 @@ def _mentions_root(node: cst.BaseExpression | None) -> bool:
 
 
 def _write(converter: Converter, node: cst.SimpleString, text: str) -> None:
-    """Replaces what stands between the quotes."""
+    """Replaces the text between the quotes."""
     start, end = converter.span(node)
     quote = len(node.quote)
     converter.source.replace(start + len(node.prefix) + quote, end - quote, text)
@@ -137,7 +137,7 @@ def _write(converter: Converter, node: cst.SimpleString, text: str) -> None:
 
 
 def _convert_getattr(converter: Converter, node: cst.Call) -> None:
-    """`getattr(torch, "name")`: the name is looked up; a computed name can only be told later."""
+    """`getattr(torch, "name")`: looks the name up; a computed name is known only at run time."""
     if len(node.args) not in (2, 3):
         return
     owner = converter.resolver.reference(node.args[0].value)
@@ -158,7 +158,7 @@ def _convert_member(
     key: cst.SimpleString,
     optional: bool,
 ) -> None:
-    """An attribute that is looked up by its text, in a table or with another name: unrolled."""
+    """Converts a look-up of an attribute by its name, in a namespace or by `getattr`."""
     name = f"{owner.name}.{key.raw_value}"
     target, parent = lookup(name), lookup(owner.name).path
     if target.path is None:
@@ -176,24 +176,24 @@ def _convert_member(
 
 
 def _is_asked(converter: Converter, node: cst.Call) -> bool:
-    """Whether a package that is looked up by its name can be PyTorch or its kin."""
+    """Whether a package that is looked up by name can be PyTorch or a related one."""
     text = _first(node)
     if isinstance(text, cst.SimpleString) or _mentions_root(text):
         return _mentions_root(text)
-    # A name that begins with a dot or says where it lies is one of the program's own modules.
+    # A relative or composed name is one of the program's own modules.
     own = len(node.args) > 1 or isinstance(text, (cst.BinaryOperation, cst.FormattedString))
     return converter.asks and text is not None and not own
 
 
 def _ask_at_run_time(converter: Converter, node: cst.Call, function: str) -> None:
-    """`find_spec(name)`: the name is looked up when the program runs."""
+    """`find_spec(name)`: replaces the function by one that looks the name up at run time."""
     path = f'__import__("{PACKAGES}").{PACKAGES.partition(".")[2]}.{_AT_RUN_TIME[function]}'
     converter.note(node, f"{function}(…)", Verdict.CONVERTED, f"asks {PACKAGES}")
     converter.replace_whole(node.func, path)
 
 
 def _convert_import(converter: Converter, node: cst.Call, function: str) -> None:
-    """`importlib.import_module("torch.nn")`: the text names what metaop has in its place."""
+    """`importlib.import_module("torch.nn")`: replaces the name by its counterpart in metaop."""
     text = _first(node)
     if not isinstance(text, cst.SimpleString):
         if function in _AT_RUN_TIME and _is_asked(converter, node):
@@ -218,14 +218,14 @@ def _convert_import(converter: Converter, node: cst.Call, function: str) -> None
     returns_root = function != _IMPORTS[0] and function in _IMPORTS and len(node.args) < 4
     root = name.partition(".")[0]
     if returns_root and not names and ROOTS.get(root) != "metaop":
-        hint = f"import {path} in a statement: this gives the outermost package"
+        hint = f"write the statement import {path}: this call returns the outermost package"
         converter.note(node, f"{function}({name!r})", Verdict.UNSUPPORTED, hint)
         return
     _write(converter, text, path)
 
 
 def _convert_relative(converter: Converter, node: cst.Call, name: str) -> None:
-    """`import_module(".functional", package="torch.nn")`: the package has the place it had."""
+    """`import_module(".functional", package="torch.nn")`: replaces the package."""
     others = [arg.value for arg in node.args if not arg.keyword or arg.keyword.value == "package"]
     package = next((one for one in others if not _is_text(one, name)), None)
     if not isinstance(package, cst.SimpleString) or not is_foreign(package.raw_value):
@@ -245,7 +245,7 @@ def _is_text(node: cst.BaseExpression, text: str) -> bool:
 
 
 def _convert_code(converter: Converter, node: cst.Call, function: str) -> None:
-    """`eval("torch.relu(x)")`: names in the text are converted; what else names PyTorch is told."""
+    """`eval("torch.relu(x)")`: converts names in the code and reports other uses of PyTorch."""
     text = _first(node)
     if not _mentions_root(text):
         return
@@ -254,12 +254,12 @@ def _convert_code(converter: Converter, node: cst.Call, function: str) -> None:
         scope = converter.scopes.get(node.func) or converter.global_scope
         if not _ROOT_WORD.search(_convert_chains(converter, text, scope)):
             return
-    hint = "code as a text: write it for metaop"
+    hint = "code in a string: write it for metaop"
     converter.note(node, f"{function.removeprefix('builtins.')}(…)", Verdict.UNSUPPORTED, hint)
 
 
 def _convert_chains(converter: Converter, node: cst.SimpleString, scope: object) -> str:
-    """Converts the dotted names in a text, as they would be where it stands."""
+    """Converts the dotted names in a string, resolved in the scope of the string."""
 
     def converted(match: re.Match[str]) -> str:
         found = converter.resolver.textual(match.group(), scope)  # type: ignore[arg-type]
@@ -279,7 +279,7 @@ def _convert_access(
     key: cst.BaseExpression,
     access: cst.Subscript | cst.Call | None,
 ) -> None:
-    """A key that is looked up in a table of names; `access` is None when it is only asked for."""
+    """Converts a key looked up in a namespace; `access` is None for a membership test."""
     if converter.resolver.imported(table) == "sys.modules":
         _convert_module_key(converter, key)
     elif isinstance(table, cst.Call) and not table.args:
@@ -300,12 +300,12 @@ def _convert_module_key(converter: Converter, key: cst.BaseExpression) -> None:
         value = lookup(key.raw_value).value
         is_module = isinstance(value, ModuleType)
         path = value.__name__ if is_module else natural_path(key.raw_value)
-        converter.note(key, key.raw_value, Verdict.CONVERTED, f"the text now says {path}")
+        converter.note(key, key.raw_value, Verdict.CONVERTED, f"the string is now {path}")
         _write(converter, key, path)
 
 
 def _convert_local_key(converter: Converter, table: cst.Call, key: cst.BaseExpression) -> None:
-    """`globals()["torch"]`: the name that the import is bound to now."""
+    """`globals()["torch"]`: replaces the key by the name that the converted import binds."""
     if not isinstance(key, cst.SimpleString):
         return
     is_global = converter.resolver.imported(table.func) == "builtins.globals"
@@ -313,12 +313,12 @@ def _convert_local_key(converter: Converter, table: cst.Call, key: cst.BaseExpre
     scope = converter.global_scope if is_global else scope
     found = converter.resolver.textual(key.raw_value, scope)
     if found is not None and "." not in key.raw_value and found.text != key.raw_value:
-        converter.note(key, found.name, Verdict.CONVERTED, f"the text now says {found.text}")
+        converter.note(key, found.name, Verdict.CONVERTED, f"the string is now {found.text}")
         _write(converter, key, found.text)
 
 
 def _owner_of_table(converter: Converter, table: cst.BaseExpression) -> Reference | None:
-    """The foreign module whose names `torch.__dict__` or `vars(torch)` are."""
+    """The foreign module whose namespace `torch.__dict__` or `vars(torch)` is."""
     module: cst.BaseExpression | None = None
     if isinstance(table, cst.Attribute) and table.attr.value == "__dict__":
         module = table.value

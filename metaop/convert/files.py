@@ -1,4 +1,4 @@
-"""Files, folders and notebooks: reading, converting, and writing whole or not at all."""
+"""Files, folders and notebooks: reads, converts and writes them atomically."""
 
 from __future__ import annotations
 
@@ -36,10 +36,9 @@ _SKIPPED = frozenset((".git", ".hg", ".svn", "__pycache__", "node_modules", ".ip
 def convert_path(path: Path, out: Path | None = None, *, write: bool = True) -> list[FileReport]:
     """Converts a file or a folder; without `out` the files are replaced.
 
-    With `out` a folder is copied whole, other files included; a package (a folder with an
-    `__init__.py`) whose folder is called otherwise there imports itself by its new name, and can
-    be used beside the original. `write=False` only reports.
-    Raises `FileNotFoundError` when there is no such path.
+    With `out`, a folder is copied whole, other files included. If a package (a folder with an
+    `__init__.py`) gets another name there, it imports itself by the new name, so both can be used
+    side by side. `write=False` only reports. Raises `FileNotFoundError` if the path does not exist.
     """
     if not path.exists():
         raise FileNotFoundError(f"no such file or folder: {path}")
@@ -61,7 +60,7 @@ def convert_path(path: Path, out: Path | None = None, *, write: bool = True) -> 
 
 
 def _file_converter(path: Path) -> Callable[[str], Conversion]:
-    """What converts the text of a file that is converted alone."""
+    """The conversion for a single file."""
     known = sorted({path.stem, *names_around(path)})
 
     def convert(text: str) -> Conversion:
@@ -73,7 +72,7 @@ def _file_converter(path: Path) -> Callable[[str], Conversion]:
 def _project_converter(
     path: Path, out: Path | None, programs: list[Path]
 ) -> Callable[[Path], Callable[[str], Conversion]]:
-    """What converts the text of each file of a project."""
+    """The conversion for each file of a project."""
     modules = [file for file in programs if file.suffix == ".py"]
     exports = scan_project(path, modules)
     convert = partial(
@@ -87,7 +86,7 @@ def _project_converter(
 
 
 def _renaming(path: Path, out: Path | None, modules: list[Path]) -> Renaming | None:
-    """How a package is called from now on, if its folder gets another name."""
+    """The new name of a package whose folder gets another name, if it does."""
     old = path.resolve().name
     if out is None or not (path / "__init__.py").is_file():
         return None
@@ -98,7 +97,7 @@ def _renaming(path: Path, out: Path | None, modules: list[Path]) -> Renaming | N
 
 
 def convert_stream(content: bytes, name: str = "<stdin>") -> tuple[bytes, FileReport]:
-    """Converts what comes from a stream; what cannot be parsed stays as it is."""
+    """Converts the content of a stream; content that cannot be parsed stays as it is."""
     report = FileReport(name)
     try:
         text, encoding = decode(content)
@@ -179,13 +178,13 @@ def _convert_text(
 
 
 def decode(content: bytes) -> tuple[str, str]:
-    """The text of a program in its declared encoding, line ends as they are, and the encoding."""
+    """The text of a program with unchanged line ends, and its declared encoding."""
     encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
     return content.decode(encoding), encoding
 
 
 def write_atomically(target: Path, content: bytes, like: Path) -> None:
-    """Writes beside the target and renames; permissions are those of `like`."""
+    """Writes a file beside the target and renames it; it gets the permissions of `like`."""
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:

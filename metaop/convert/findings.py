@@ -7,18 +7,18 @@ from enum import Enum
 
 
 class Verdict(str, Enum):
-    """What became of a name."""
+    """The result for one name."""
 
     SAME = "same"  # under the same path, with the same meaning
     CONVERTED = "converted"  # written differently now, with the same meaning
     SEMANTIC = "semantic change"  # works, but means something the hint explains
-    UNSUPPORTED = "unsupported"  # marked in the output; raises when it is reached
+    UNSUPPORTED = "unsupported"  # marked in the output; raises an error when it runs
     THIRD_PARTY = "unknown third party"  # a package that is not known to work with metaop
 
 
 @dataclass(frozen=True, order=True)
 class Finding:
-    """One name at one place. Lines count from 1, columns too, as editors show them."""
+    """One name at one position. Lines and columns count from 1, as in editors."""
 
     line: int
     column: int
@@ -31,7 +31,7 @@ class Finding:
 class FileReport:
     """The findings of one file; `error` says why a file was left alone.
 
-    `texts` are the file before and after, of one that is only looked at and would change.
+    `texts` are the contents before and after, if the file would change but is not written.
     """
 
     path: str
@@ -41,11 +41,11 @@ class FileReport:
     texts: tuple[str, str] | None = None
 
     def count(self, verdict: Verdict) -> int:
-        """How many findings have this verdict."""
+        """The number of findings with this verdict."""
         return sum(finding.verdict is verdict for finding in self.findings)
 
     def as_dictionary(self) -> dict[str, object]:
-        """The report as JSON's types."""
+        """The report as a dictionary for JSON."""
         findings = [
             {**asdict(finding), "verdict": finding.verdict.value} for finding in self.findings
         ]

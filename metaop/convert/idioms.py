@@ -1,4 +1,4 @@
-"""Old idioms of PyTorch, written as newer versions (and metaop) want them."""
+"""Rewrites old idioms of PyTorch in the form that newer versions and metaop accept."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from metaop.convert.converter import _Converter as Converter
 
 _VARIABLES = ("torch.autograd.Variable", "torch.autograd.variable.Variable")
-# A text that is nothing but a dotted name of PyTorch, such as "torch.cuda.FloatTensor".
+# A string that is a dotted name of PyTorch, such as "torch.cuda.FloatTensor".
 _NAME_TEXT = re.compile(r"""^([bru]*)('|")(torch(?:\.\w+)+)\2$""", re.IGNORECASE)
-# What starts the processes of a job from a shell.
+# Commands that start the processes of a job from a shell.
 _LAUNCHER = re.compile(r"\btorch\.distributed\.(launch|run)\b|\btorchrun\b")
 _TYPE_TEXT = re.compile(r"^torch\.(cuda\.)?[A-Z][a-z0-9]+Tensor$")
 _SCALAR_NAME = re.compile(
@@ -43,7 +43,7 @@ _TENSOR_TYPES = {
 
 
 def convert_call(converter: Converter, node: cst.Call, name: str) -> bool:
-    """Modernises a call; `name` is the foreign name called, or empty.
+    """Modernises a call of the foreign `name`, which may be empty.
 
     Returns whether its arguments need no further check.
     """
@@ -72,7 +72,7 @@ def _literal(node: cst.BaseExpression) -> bool | None:
 
 
 def _convert_variable(converter: Converter, node: cst.Call) -> bool:
-    """`Variable(x)` → `x.detach()`, with what its arguments ask for: so PyTorch means it."""
+    """`Variable(x)` → `x.detach()`, and `requires_grad_()` if its arguments request it."""
     values = [arg for arg in node.args if arg.keyword is None and not arg.star]
     wrapped = values[0] if values else _keyword(node, "data")
     known = {"data", "requires_grad", "volatile"}
@@ -99,7 +99,7 @@ def _convert_variable(converter: Converter, node: cst.Call) -> bool:
 def _variable_suffix(
     converter: Converter, node: cst.Call, values: list[cst.Arg]
 ) -> tuple[str, str, Verdict]:
-    """What to call on the tensor instead, why, and the verdict."""
+    """The calls on the tensor instead, the reason, and the verdict."""
     volatile = _keyword(node, "volatile")
     if volatile is not None and _literal(volatile.value) is not False:
         hint = "volatile is gone: put evaluation under metaop.no_grad()"
@@ -108,11 +108,11 @@ def _variable_suffix(
     literal = False if wants is None else _literal(wants.value)
     if literal is None and wants is not None:
         flag = converter.code(wants.value).replace("\n", " ")
-        hint = "a tensor that may want a gradient"
+        hint = "a tensor that may require a gradient"
         return f".detach().requires_grad_({flag})", hint, Verdict.CONVERTED
     if literal:
-        return ".detach().requires_grad_()", "a tensor that wants a gradient", Verdict.CONVERTED
-    return ".detach()", "a tensor without history", Verdict.CONVERTED
+        return ".detach().requires_grad_()", "a tensor that requires a gradient", Verdict.CONVERTED
+    return ".detach()", "a tensor detached from the graph", Verdict.CONVERTED
 
 
 def _is_atom(node: cst.BaseExpression) -> bool:
@@ -123,7 +123,7 @@ def _is_atom(node: cst.BaseExpression) -> bool:
 def _convert_typed_literal(converter: Converter, node: cst.Call, name: str) -> bool:
     """`torch.FloatTensor([1, 2])` → `metaop.tensor([1, 2], dtype=metaop.float32)`.
 
-    Anything but a list on the spot stays: the argument may be a size.
+    Only a literal list is converted, because any other argument may be a size.
     """
     module, _, kind = name.rpartition(".")
     written = converter.code(node.func)
@@ -166,7 +166,7 @@ def _convert_reduction(converter: Converter, node: cst.Call, name: str) -> None:
 
 
 def _convert_keywords(converter: Converter, node: cst.Call, name: str) -> None:
-    """`axis=` → `dim=` and `keepdims=` → `keepdim=`, for NumPy's sake; keywords of old releases."""
+    """Renames NumPy's keywords (`axis=` → `dim=`, `keepdims=` → `keepdim=`) and old ones."""
     path = lookup(name).path
     signature = signature_of(path) if path else None
     gone = OLD_KEYWORDS.get(name, {})
@@ -214,7 +214,7 @@ def _convert_next(converter: Converter, node: cst.Call) -> None:
 
 
 def convert_subscript(converter: Converter, node: cst.Subscript) -> None:
-    """`loss.data[0]` → `loss.item()`, for what is named like a single number."""
+    """`loss.data[0]` → `loss.item()`, for names that suggest a scalar."""
     value = node.value
     index = node.slice[0].slice if len(node.slice) == 1 else None
     if not isinstance(index, cst.Index) or _number(index.value) != "0":
@@ -235,10 +235,10 @@ def convert_subscript(converter: Converter, node: cst.Subscript) -> None:
 
 
 def convert_string(converter: Converter, node: cst.SimpleString) -> None:
-    """A text that is nothing but the name of a type, such as "torch.cuda.FloatTensor"."""
+    """Converts a string that names a type, such as "torch.cuda.FloatTensor"."""
     match = _NAME_TEXT.match(node.value)
     if _LAUNCHER.search(node.value):
-        hint = "a text that starts processes: start them with mpirun"
+        hint = "a command that starts processes: start them with mpirun"
         converter.note(node, "torch.distributed.run", Verdict.SEMANTIC, hint)
     if match is None:
         return
@@ -246,7 +246,7 @@ def convert_string(converter: Converter, node: cst.SimpleString) -> None:
     target = lookup(name)
     if not isinstance(target.value, (type, DType)) and not _TYPE_TEXT.match(name):
         if target.path is not None:
-            hint = "a text: write metaop's name if the program looks it up"
+            hint = "a string: write metaop's name if the program looks it up"
             converter.note(node, name, Verdict.SEMANTIC, hint)
         return
     _convert_name_text(converter, node, match)
@@ -259,8 +259,10 @@ def convert_decorator(converter: Converter, node: cst.Decorator) -> None:
         return
     for argument in call.args:
         text = argument.value
-        match = _NAME_TEXT.match(text.value) if isinstance(text, cst.SimpleString) else None
-        if match is not None and text not in converter.handled:
+        if not isinstance(text, cst.SimpleString) or text in converter.handled:
+            continue
+        match = _NAME_TEXT.match(text.value)
+        if match is not None:
             _convert_name_text(converter, text, match)
 
 
@@ -268,5 +270,5 @@ def _convert_name_text(converter: Converter, node: cst.SimpleString, match: re.M
     prefix, quote, name = match.groups()
     path = lookup(name).path or "metaop" + name[len("torch") :]
     converter.source.replace(*converter.span(node), f"{prefix}{quote}{path}{quote}")
-    converter.note(node, name, Verdict.CONVERTED, f"the text now says {path}")
+    converter.note(node, name, Verdict.CONVERTED, f"the string is now {path}")
     converter.handled.add(node)

@@ -16,7 +16,7 @@ Span = Callable[[cst.CSTNode], tuple[int, int]]
 
 @dataclass(frozen=True)
 class ImportedName:
-    """One name of a from-import: where it comes from now, and under which name."""
+    """One name of a from-import: its new module, and its new name."""
 
     alias: cst.ImportAlias
     parent: str
@@ -26,7 +26,7 @@ class ImportedName:
 def convert_import(
     source: Source, span: Span, node: cst.Import, renames: Callable[[str], bool], guarded: bool
 ) -> list[tuple[cst.CSTNode, str]]:
-    """Rewrites `import a.b as c`; returns the foreign names with their places."""
+    """Rewrites `import a.b as c`; returns the foreign names with their positions."""
     found: list[tuple[cst.CSTNode, str]] = []
     for alias in node.names:
         name = dotted(alias.name) or ""
@@ -46,9 +46,9 @@ def convert_import(
 def convert_from_import(
     source: Source, span: Span, node: cst.ImportFrom, guarded: bool
 ) -> list[tuple[cst.CSTNode, str]]:
-    """Rewrites `from a import b as c, d`; returns the foreign names with their places.
+    """Rewrites `from a import b as c, d`; returns the foreign names with their positions.
 
-    Names that now live in different modules are imported by several statements in the same line.
+    Names that are in different modules now are imported by several statements on the same line.
     """
     module = module_name(node)
     if node.module is None or node.relative or not is_foreign(module):
@@ -80,7 +80,7 @@ def _placed(alias: cst.ImportAlias, module: str, guarded: bool) -> ImportedName:
     target = lookup(f"{module}.{name}")
     path = target.path
     if path is None:
-        # A name that is missing beside names that are there leaves those where they are.
+        # A missing name must not separate the names that exist from their import statement.
         path = natural_path(target.name) if guarded else absent_path(target.name)
     parent, _, last = path.rpartition(".")
     return ImportedName(alias, parent, last)
@@ -99,7 +99,7 @@ def _move(
     names: list[ImportedName],
     others: list[ImportedName],
 ) -> None:
-    """Takes names out of the list and imports them after it."""
+    """Removes names from the list and imports them in statements after it."""
     if node.lpar is None:
         start, end = span(names[0].alias)[0], span(names[-1].alias)[1]
         stretch = source.text[start:end]

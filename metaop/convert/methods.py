@@ -1,4 +1,4 @@
-"""Attributes of PyTorch's tensors that metaop lacks, recognised by their unmistakable names."""
+"""Attributes of PyTorch's tensors that metaop lacks, recognised by unambiguous names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import cache
 
 import libcst as cst
 
-# Only names that hardly anything but a tensor has: the receiver's type is not known.
+# The receiver's type is not known, so only names that hardly any other class has.
 _TELLING_NAMES = (
     *("apply_", "as_strided_", "cholesky_inverse", "cholesky_solve", "coalesce", "dequantize"),
     *("fill_diagonal_", "geqrf", "int_repr", "is_coalesced", "is_quantized", "is_shared"),
@@ -33,9 +33,9 @@ def _missing_names() -> frozenset[str]:
 
 
 def missing_attribute(node: cst.Attribute, own: Container[str]) -> str:
-    """The name of a tensor's attribute that is missing, or an empty text.
+    """The name of a tensor attribute that metaop lacks, or an empty string.
 
-    `own` are the functions and attributes that the program itself defines: they are not meant.
+    Names in `own`, which the program itself defines, are excluded.
     """
     name = node.attr.value
     return name if name in _missing_names() and name not in own else ""

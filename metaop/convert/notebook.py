@@ -1,4 +1,4 @@
-"""Notebooks: their code cells are converted as one program, everything else stays."""
+"""Converts the code cells of a notebook as one program, and keeps everything else."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _by_cell(
 
 
 def _dump(notebook: Any, original: str) -> str:
-    """JSON in the style of the original file, so that a difference shows only what changed."""
+    """JSON in the style of the original file, so that a diff shows only real changes."""
     before = json.loads(original)
     body = original.rstrip("\n")
     style = next((style for style in _STYLES if json.dumps(before, **style) == body), _STYLES[0])

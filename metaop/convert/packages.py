@@ -1,7 +1,7 @@
-"""Questions about packages, for programs that ask with names known only when they run.
+"""Replacements of `importlib` functions, for names that are known only at run time.
 
-The converter calls these in place of `importlib`'s: `find_spec("torch")` tells of metaop, and so
-on for every package that is converted. Other names are answered as Python answers them.
+The converter writes them into programs: `find_spec("torch")` finds metaop, and likewise for every
+package that is converted. Other names are looked up as by `importlib`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from metaop.convert.tables import FOLLOWED, NEEDED
 
 
 def find_spec(name: str, package: str | None = None) -> ModuleSpec | None:
-    """`importlib.util.find_spec` of what a name is in metaop; None where metaop lacks it."""
+    """`importlib.util.find_spec` of a name's counterpart in metaop; None if metaop lacks it."""
     if name.startswith(".") or not is_foreign(name):
         return importlib.util.find_spec(name, package)
     module = _module(name)
@@ -26,9 +26,9 @@ def find_spec(name: str, package: str | None = None) -> ModuleSpec | None:
 
 
 def import_module(name: str, package: str | None = None) -> ModuleType:
-    """`importlib.import_module` of what a name is in metaop.
+    """`importlib.import_module` of a name's counterpart in metaop.
 
-    Raises `ModuleNotFoundError` where metaop lacks it.
+    Raises `ModuleNotFoundError` if metaop lacks it.
     """
     if name.startswith(".") or not is_foreign(name):
         return importlib.import_module(name, package)
@@ -39,7 +39,7 @@ def import_module(name: str, package: str | None = None) -> ModuleType:
 
 
 def _module(name: str) -> ModuleType | None:
-    """The module of metaop that a foreign name is, if there is one that can be used."""
+    """The counterpart of a foreign module in metaop, if there is one that can be used."""
     module = lookup(name).value
     if not isinstance(module, ModuleType):
         return None
@@ -48,7 +48,7 @@ def _module(name: str) -> ModuleType | None:
 
 
 def version(distribution_name: str) -> str:
-    """`importlib.metadata.version`; of PyTorch and its kin the release that metaop follows."""
+    """`importlib.metadata.version`; for converted packages, the release that metaop follows."""
     if distribution_name == "torch":
         return _version.torch
     return FOLLOWED.get(distribution_name) or importlib.metadata.version(distribution_name)

@@ -1,4 +1,4 @@
-"""The report as a page: counts, what is missing most often, and all findings, in one HTML file."""
+"""The report as one HTML file: counts, the most frequent missing names, and all findings."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ code { white-space: pre-wrap; overflow-wrap: anywhere; }
 
 
 def page_report(reports: Sequence[FileReport], *, everything: bool = False) -> str:
-    """A page that needs no other file.
+    """A self-contained page.
 
-    It counts verdicts by file, lists unsupported names by how often they occur, then every finding
-    with its place. Names that stay the same are listed only if `everything` is asked for.
+    It counts verdicts by file, lists unsupported names by frequency, and then every finding with
+    its position. Names that stay the same are listed only with `everything`.
     """
     body = [
         "<h1>Conversion to metaop</h1>",

@@ -1,4 +1,4 @@
-"""What the modules of a project pass on to each other, as in `from layers import *`."""
+"""Foreign names that the modules of a project import from each other (`from layers import *`)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def scan_project(root: Path, programs: Iterable[Path]) -> Exports:
 
 
 def asks_for_packages(programs: Iterable[Path]) -> bool:
-    """Whether a module looks PyTorch up by a text: `is_installed("torch")`."""
+    """Whether a module looks PyTorch up by a string: `is_installed("torch")`."""
     texts = [re.compile(rf"""\(\s*["']{re.escape(root)}["']""") for root in ROOTS]
     for program in programs:
         text = program.read_text(errors="replace")
@@ -48,7 +48,7 @@ def asks_for_packages(programs: Iterable[Path]) -> bool:
 
 
 def passed_on(programs: Iterable[Path]) -> set[str]:
-    """The packages whose name modules take from other modules: `from layers import torch`."""
+    """The packages that modules import from other modules: `from layers import torch`."""
     names: set[str] = set()
     for program in programs:
         try:
@@ -64,7 +64,7 @@ def passed_on(programs: Iterable[Path]) -> set[str]:
 
 
 def module_names(root: Path, programs: Iterable[Path]) -> set[str]:
-    """The dotted names of the modules of a package, and of the folders they lie in."""
+    """The dotted names of the modules of a package, and of their folders."""
     names = {root.name}
     for program in programs:
         parts = [part for part in _module_of(root, program).split(".") if part]
@@ -119,7 +119,7 @@ class Neighbours(Mapping[str, str]):
         return sum(map(len, self.exports.values()))
 
     def _meant(self, module: str) -> list[str]:
-        """The modules of the project that a module name can mean in this file."""
+        """The modules of the project that a module name may refer to in this file."""
         inner = module.lstrip(".")
         level = len(module) - len(inner)
         if level:

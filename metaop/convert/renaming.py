@@ -1,4 +1,4 @@
-"""A package that is converted into a folder of another name: how it calls its own modules."""
+"""A package that is converted into a folder with another name: renames its own modules."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ _DOTTED = re.compile(r"[A-Za-z_]\w*(\.\w+)*\.?")
 
 @dataclass(frozen=True)
 class Renaming:
-    """The package `old` is called `new` from now on; `modules` are its dotted names, itself too."""
+    """Renames the package `old` to `new`; `modules` are the dotted names of it and its modules."""
 
     old: str
     new: str
     modules: Collection[str]
 
     def covers(self, name: str) -> bool:
-        """Whether a dotted name lies in the package."""
+        """Whether a dotted name is in the package."""
         return name == self.old or name.startswith(f"{self.old}.")
 
     def renamed(self, name: str) -> str:
-        """A dotted name that `covers` takes, as it is now."""
+        """The new form of a dotted name in the package."""
         return self.new + name[len(self.old) :]
 
     def text(self, text: str) -> str:
-        """A text that names a module of the package, or a name in one, as it is now.
+        """The new form of a string that names a module of the package, or a name in one.
 
-        The bare name of the package may mean its distribution or its logger, and stays.
+        The bare name of the package stays, because it may be that of its distribution or logger.
         """
         if not text.startswith(f"{self.old}.") or not _DOTTED.fullmatch(text):
             return text
@@ -64,7 +64,7 @@ def rename_from_import(source: Source, span: Span, node: cst.ImportFrom, new: Re
 
 
 def rename_string(source: Source, span: Span, node: cst.SimpleString, renaming: Renaming) -> bool:
-    """Rewrites a text that names one of the package's modules; returns whether it does."""
+    """Rewrites a string that names one of the package's modules; returns whether it does."""
     text = renaming.text(node.raw_value)
     if text == node.raw_value:
         return False
@@ -77,7 +77,7 @@ def rename_string(source: Source, span: Span, node: cst.SimpleString, renaming: 
 def rename_formatted(
     source: Source, span: Span, node: cst.FormattedString, renaming: Renaming
 ) -> None:
-    """Rewrites `f"package.part.{name}"`, whose beginning names one of the package's modules."""
+    """Rewrites `f"package.part.{name}"`, if it starts with the name of one of the modules."""
     first = node.parts[0] if node.parts else None
     if isinstance(first, cst.FormattedStringText) and first.value.endswith("."):
         text = renaming.text(first.value)

@@ -16,9 +16,9 @@ _SILENT = (Verdict.SAME,)
 
 
 def text_report(reports: Sequence[FileReport], *, everything: bool = False) -> str:
-    """One line a finding, `file:line:column: verdict: name: hint`, then the counts.
+    """One line per finding, `file:line:column: verdict: name: hint`, then the counts.
 
-    Names that stay the same are counted only, unless `everything` is asked for.
+    Names that stay the same are only counted, unless `everything` is True.
     """
     lines: list[str] = []
     for report in reports:
@@ -33,7 +33,7 @@ def text_report(reports: Sequence[FileReport], *, everything: bool = False) -> s
 
 
 def diff_report(reports: Sequence[FileReport]) -> str:
-    """What conversion changes, as a patch."""
+    """The changes of a conversion as a patch."""
     pieces: list[str] = []
     for report in reports:
         if report.texts is not None:
@@ -46,7 +46,7 @@ def diff_report(reports: Sequence[FileReport]) -> str:
 
 
 def summary(reports: Sequence[FileReport]) -> str:
-    """How many files and names, by verdict."""
+    """The numbers of files and of names, by verdict."""
     counts = [f"{total(reports, verdict)} {verdict.value}" for verdict in Verdict]
     errors = sum(bool(report.error) for report in reports)
     files = f"{len(reports)} files" + (f", {errors} left alone" if errors else "")
@@ -54,7 +54,7 @@ def summary(reports: Sequence[FileReport]) -> str:
 
 
 def total(reports: Sequence[FileReport], verdict: Verdict) -> int:
-    """How many findings of all files have a verdict."""
+    """The number of findings of all files with a verdict."""
     return sum(report.count(verdict) for report in reports)
 
 
@@ -68,7 +68,7 @@ def json_report(reports: Sequence[FileReport]) -> str:
 def print_report(
     reports: Sequence[FileReport], *, everything: bool = False, file: TextIO | None = None
 ) -> None:
-    """Prints a table where the terminal and the package rich allow it, else plain lines."""
+    """Prints a table if the output is a terminal and rich is installed, otherwise plain lines."""
     if file is not None:
         print(text_report(reports, everything=everything), end="", file=file)
     elif sys.stdout.isatty() and importlib.util.find_spec("rich") is not None:

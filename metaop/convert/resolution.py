@@ -1,4 +1,4 @@
-"""Which foreign name an expression means: through imports and scopes, never by spelling."""
+"""Resolves expressions to foreign names, through imports and scopes rather than by spelling."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from metaop.convert.catalogue import exists, is_foreign, lookup, root_path
 
 
 def dotted(node: cst.BaseExpression | None) -> str | None:
-    """The text of a chain of names such as `torch.nn.Linear`, or None for anything else."""
+    """The text of a dotted name such as `torch.nn.Linear`; None for any other expression."""
     if isinstance(node, cst.Name):
         return node.value
     if isinstance(node, cst.Attribute):
@@ -32,7 +32,7 @@ def dotted(node: cst.BaseExpression | None) -> str | None:
 class Reference:
     """A use of a foreign name.
 
-    `name` is the full foreign name, `text` what the program should say now.
+    `name` is the full foreign name, `text` its replacement.
     """
 
     name: str
@@ -53,13 +53,13 @@ class Resolver:
         self.scopes = scopes
         self.stars = tuple(stars)
         self.neighbours = neighbours
-        self.kept = kept  # local names that stay what they are: `import metaop as torch`
+        self.kept = kept  # local names that stay: `import metaop as torch`
         self.repeated = repeated  # targets of `torch = torch`
         self.of_classes = [scope for scope in {*scopes.values()} if isinstance(scope, ClassScope)]
         self._keeps: dict[tuple[int, str], bool] = {}
 
     def reference(self, node: cst.BaseExpression, guarded: bool = False) -> Reference | None:
-        """What a name or a chain of attributes means, or None when it is not foreign.
+        """The foreign name that a name or a chain of attributes refers to, or None.
 
         `guarded` says that the program catches the error when a name is missing.
         """
@@ -67,7 +67,7 @@ class Resolver:
         return None if written is None else self.textual(written, self._scope_of(node), guarded)
 
     def textual(self, written: str, scope: Scope | None, guarded: bool = False) -> Reference | None:
-        """What a dotted name means when it is evaluated in a scope."""
+        """The foreign name that a dotted name refers to in a scope, or None."""
         local, _, rest = written.partition(".")
         prefixes = self.meanings_of(local, scope)
         if not prefixes:
@@ -78,7 +78,7 @@ class Resolver:
         return Reference(name, self._text(name, prefix, written, scope, guarded))
 
     def imported(self, node: cst.BaseExpression) -> str | None:
-        """The full name of what a chain of names imports, or takes from `builtins`."""
+        """The full name of the imported object or builtin that a dotted name refers to."""
         written, scope = dotted(node), self._scope_of(node)
         if written is None or scope is None:
             return None
@@ -100,7 +100,7 @@ class Resolver:
         return self.scopes.get(base)
 
     def meanings_of(self, local: str, scope: Scope | None) -> list[str]:
-        """The foreign names that a local name can stand for."""
+        """The foreign names that a local name may refer to."""
         if scope is None:
             return []
         assignments = self._assignments(local, scope)
@@ -115,7 +115,7 @@ class Resolver:
         return self._by_star(local)
 
     def _assignments(self, local: str, scope: Scope) -> Collection[BaseAssignment]:
-        """What binds a name; the body of a class that says `torch = torch` sees the one outside."""
+        """The bindings of a name; `torch = torch` in a class body reads that of the outer scope."""
         assignments = scope[local]
         if isinstance(scope, ClassScope) and all(
             getattr(one, "node", None) in self.repeated for one in assignments
@@ -145,7 +145,7 @@ class Resolver:
         spelled = bound if self.renames(local, scope) else local
         path = lookup(name).path
         if path is None:
-            # Without the root at hand the name stays below its alias, and is missing there.
+            # If metaop itself is not bound here, the name stays below its alias.
             stays = guarded or bound != "metaop"
             path = bound + name[len(prefix) :] if stays else absent_path(name)
         if path == bound:
@@ -155,7 +155,7 @@ class Resolver:
         return path if self.has_root(scope) else written
 
     def has_root(self, scope: Scope | None) -> bool:
-        """Whether `metaop` itself is a name in the converted program at this place."""
+        """Whether the converted program binds the name `metaop` in this scope."""
         if scope is None:
             return False
         return "torch" in self.meanings_of("torch", scope) and self.renames("torch", scope)
@@ -184,7 +184,7 @@ class Resolver:
             for item in assignments
         )
         clash = any(not isinstance(item, ImportAssignment) for item in owner["metaop"])
-        # In the body of a class a name of its own hides the one outside from its place on.
+        # In a class body, an assignment hides the outer name from there on.
         hidden = any(
             one.scope is scope and not isinstance(one, ImportAssignment)
             for scope in self.of_classes
@@ -236,6 +236,6 @@ def absent_path(name: str) -> str:
 
 
 def natural_path(name: str) -> str:
-    """The path that a name would have; importing it raises ImportError when it is not there."""
+    """The path that a name would have; importing it raises ImportError if metaop lacks it."""
     path = lookup(name).path
     return root_path(name) if path is None or not exists(path) else path

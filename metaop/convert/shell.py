@@ -1,4 +1,4 @@
-"""Lines of notebooks that are IPython's and not Python's: shell commands, magics, questions."""
+"""IPython's syntax in notebooks: shell commands, magics, help requests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ASSIGNED = re.compile(r"(\s*)([\w.]+(?:\s*,\s*[\w.]+)*)\s*=\s*(?:!|%(?=[a-zA-Z]
 _RUNS_CODE = re.compile(r"(\s*)(%(?:time|timeit|prun|memit|mprun)\s+(?:-[a-zA-Z]+\s*\d*\s+)*)(.+)")
 _CELL = re.compile(r"\s*%%(?!time\b|timeit\b|capture\b|prun\b)")
 _BRACKETS = {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}
-# What is skipped as a whole: a comment, a string on one line, and the beginning of a longer one.
+# Tokens to skip: a comment, a string on one line, and the start of a multi-line string.
 _PIECES = re.compile(
     r"""(?P<comment>\#.*)|(?P<long>\"{3}|'{3})|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|(?P<other>.)"""
 )
@@ -20,7 +20,7 @@ _PIECES = re.compile(
 
 @dataclass(frozen=True)
 class Masked:
-    """A line of a cell: the Python that stands for it, and what is before it in the cell."""
+    """A line of a cell, Python code in place of it, and the prefix that this code omits."""
 
     line: str
     code: str
@@ -28,7 +28,7 @@ class Masked:
 
     @property
     def shift(self) -> int:
-        """How many columns the line has before its Python."""
+        """The number of columns before the Python code."""
         return 0 if self.prefix is None else len(self.line) - len(self.code)
 
     def shown(self, converted: str) -> str:
@@ -39,7 +39,7 @@ class Masked:
 
 
 def mask_lines(program: str) -> list[Masked]:
-    """The lines of a cell, with Python of the same meaning for names in place of IPython's own."""
+    """The lines of a cell; Python that binds the same names replaces IPython's syntax."""
     lines = program.split("\n")
     if _CELL.match(program.lstrip("\n")):
         return [Masked(line, "pass") for line in lines]
@@ -64,7 +64,7 @@ def mask_lines(program: str) -> list[Masked]:
 
 
 def _mask(line: str) -> Masked | None:
-    """A line of IPython's; None for Python."""
+    """Masks a line of IPython's syntax; None for a line of Python."""
     runs = _RUNS_CODE.match(line)
     if runs is not None and _is_python(runs[3]):
         return Masked(line, runs[1] + runs[3], runs[1] + runs[2])
@@ -84,7 +84,7 @@ def _is_python(text: str) -> bool:
 
 
 class _State:
-    """Where the lines that were read leave off: in brackets, in a long string, or in neither."""
+    """Whether the lines read so far end inside brackets, inside a multi-line string, or neither."""
 
     def __init__(self) -> None:
         self._depth = 0
@@ -97,7 +97,7 @@ class _State:
         return not (self._depth or self._quotes or self._continues)
 
     def read(self, line: str) -> None:
-        """Goes on by a line of Python."""
+        """Reads a line of Python."""
         position = 0
         while position < len(line):
             if self._quotes:

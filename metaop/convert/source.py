@@ -1,4 +1,4 @@
-"""Program text with edits: everything that no edit touches stays as it was, byte for byte."""
+"""Program text with edits: the rest stays the same, byte for byte."""
 
 from __future__ import annotations
 
@@ -52,22 +52,22 @@ class Source:
             self.edits.add(Edit(start, end, text))
 
     def plain_between(self, start: int, end: int) -> bool:
-        """Whether a stretch may be deleted: it holds no comment and no end of a line."""
+        """Whether a range may be deleted: it has no comment and no line end."""
         stretch = self.text[start:end]
         return "#" not in stretch and not _LINE_END.search(stretch)
 
     def skeleton(self, start: int, end: int) -> str:
-        """What must stay of a stretch outside strings: its comments and ends of lines."""
+        """What must stay of a range outside strings: its comments and line ends."""
         return "".join(_KEPT.findall(self.text[start:end]))
 
     def mark(self, line: int, comment: str) -> None:
-        """Asks for a comment at the end of the line."""
+        """Adds a comment at the end of the line."""
         comments = self.marks.setdefault(line, [])
         if comment not in comments:
             comments.append(comment)
 
     def result(self) -> str:
-        """The text with all edits made and all marks set. The number of lines is the same."""
+        """The text with all edits and marks; the number of lines is the same."""
         pieces: list[str] = []
         position = 0
         for edit in sorted(self.edits):

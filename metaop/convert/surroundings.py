@@ -1,4 +1,4 @@
-"""What lies around a file or a folder that is converted alone: modules that it may import."""
+"""The modules around a file or a folder that is converted alone, which it may import."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 from metaop.convert.project import Neighbours, scan_project
 
 _PROJECT_FILES = ("pyproject.toml", "setup.py", "setup.cfg", ".git")
-# Folders of packages that belong to nobody's project.
+# Folders of installed packages, which belong to no project.
 _INSTALLED = ("site-packages", "dist-packages")
 
 
 def names_around(path: Path) -> list[str]:
-    """The top-level names by which a file or a folder can import what lies around it.
+    """The top-level names by which a file or a folder can import the modules around it.
 
     These are the modules beside it, beside the package that it belongs to, and in the folder of
     its project (the nearest with a `pyproject.toml`, `setup.py`, `setup.cfg` or `.git`) or `src`.
@@ -53,7 +53,7 @@ def neighbours_of(file: Path, text: str) -> Neighbours:
 
 
 def _imported_modules(tree: ast.Module, package: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """The modules that a program may import, as their names below the root."""
+    """The modules that a program may import, by their names below the root."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (tuple(alias.name.split(".")) for alias in node.names)

@@ -1,4 +1,4 @@
-"""What has to be known of a whole module before its names can be resolved."""
+"""Collects what name resolution must know of a whole module."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from metaop.convert.resolution import dotted, module_name
 
 
 class Survey(cst.CSTVisitor):
-    """Walks a module and collects.
+    """Walks a module and collects names.
 
     `stars` are the modules of `from MODULE import *`; `functions` the names of all functions;
-    `kept` the names that `global` and `nonlocal` name, which no import may rename; `repeated` the
-    targets of assignments like `torch = torch`; `patched` the attributes that the program sets, as
-    dotted texts; `texts` the arguments that are texts.
+    `kept` the names in `global` and `nonlocal` statements, which no import may rename; `repeated`
+    the targets of assignments like `torch = torch`; `patched` the dotted names of attributes that
+    the program sets; `texts` the string arguments.
     """
 
     def __init__(self, module: cst.Module) -> None:

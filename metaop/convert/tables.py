@@ -1,8 +1,8 @@
-"""Names as data: roots, renamed names, changed meanings, and hints for what is absent."""
+"""Tables of names: roots, renamed names, changed meanings, and hints for missing ones."""
 
 from __future__ import annotations
 
-# Packages whose names are looked up in metaop; the longest root that fits is taken.
+# Packages whose names are looked up in metaop; the longest matching root applies.
 ROOTS = {
     "torch": "metaop",
     "torch.jit": "metaop.scripting",
@@ -18,13 +18,13 @@ ROOTS = {
     "safetensors.numpy": "safetensors.numpy",
 }
 
-# The module that answers when a program runs.
+# The module that looks names up at run time.
 PACKAGES = "metaop.convert.packages"
 
 # The releases whose names metaop follows, for programs that ask; PyTorch's is in `metaop.version`.
 FOLLOWED = {"torchvision": "0.28.0"}
 
-# Modules that can be imported, but not used without a package that may not be installed.
+# Modules that need a package to be usable, though not to be imported.
 NEEDED = {"metaop.utils.tensorboard": "tensorboard"}
 
 _IN_PLACE_INITIALISERS = (
@@ -71,7 +71,7 @@ RENAMED = {
     "torchvision.transforms.functional_pil": "metaop.vision.transforms.functional",
 }
 
-# Keywords that a function has lost, and what they are called now.
+# Keywords that a function had in old releases, with their present names.
 OLD_KEYWORDS: dict[str, dict[str, str]] = {
     "torchvision.utils.make_grid": {"range": "value_range"},
     "torchvision.utils.save_image": {"range": "value_range"},
@@ -84,8 +84,8 @@ OLD_KEYWORDS: dict[str, dict[str, str]] = {
     },
 }
 
-# Where a class may also be named through the module that defines it (`torch.optim.adam.Adam`), and
-# the package that has it as well.
+# Modules through which classes may be named too (`torch.optim.adam.Adam`), with the packages that
+# export them.
 PUBLIC_PACKAGES = {
     "torch.autograd": "metaop.autograd",
     "torch.distributions": "metaop.distributions",
@@ -106,7 +106,7 @@ PUBLIC_PACKAGES = {
 
 # Names that work but have another meaning than in PyTorch; a prefix covers everything below it.
 MEANINGS = {
-    "torch.__version__": "the version of PyTorch whose interface metaop follows, as a text",
+    "torch.__version__": "the version of PyTorch whose interface metaop follows, as a string",
     "torch.backends": "flags are kept and read back; kernels are compiled, so they choose nothing",
     "torch.compile": "returns its argument: everything is compiled already",
     "torch.cuda.amp": "as metaop.amp: low precision in contractions, on every device",
@@ -116,8 +116,8 @@ MEANINGS = {
     "torch.jit": "nothing is traced or scripted: functions and modules stay as they are",
     "torch.load": "whole modules are read with weights_only=False, of files that metaop wrote",
     "torch.manual_seed": "same seed, other random numbers than PyTorch's",
-    "torch.nn.DataParallel": "runs on one device, with the numbers of several",
-    "torch.nn.parallel.DataParallel": "runs on one device, with the numbers of several",
+    "torch.nn.DataParallel": "runs on one device, with the results of several",
+    "torch.nn.parallel.DataParallel": "runs on one device, with the results of several",
     "torch.nn.parallel.DistributedDataParallel": "start the processes with mpirun",
     "torch.save": "whole modules are written by the name of their class; PyTorch cannot read those",
     "torch.set_num_threads": "threads of generated kernels, from the next kernel on",

@@ -1,4 +1,4 @@
-"""Templates of Python code in Jinja's words: their Python is converted, their tags stay."""
+"""Jinja templates of Python code: converts the Python and keeps the tags."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _INNER = re.compile(r"\{\{.*?\}\}", re.DOTALL)
 
 
 def is_of_code(text: str, packages: Iterable[str] = ()) -> bool:
-    """Whether a template makes programs that import PyTorch, its kin, or one of the packages."""
+    """Whether a template makes programs that import a converted package, or one of `packages`."""
     names = "|".join(map(re.escape, sorted({*ROOTS, *packages})))
     return re.search(rf"^\s*(?:import|from)\s+(?:{names})\b", text, re.MULTILINE) is not None
 
@@ -24,8 +24,8 @@ def is_of_code(text: str, packages: Iterable[str] = ()) -> bool:
 def convert_template(text: str, convert: Callable[[str], Conversion]) -> Conversion:
     """Converts the text of a template.
 
-    Names stand for its expressions and comments for its tags while the rest is read as Python.
-    Raises `SyntaxError` where that is none.
+    For parsing, names replace its expressions and comments its tags. Raises `SyntaxError` if the
+    rest is not Python.
     """
     kept: list[str] = []
 

@@ -1,7 +1,7 @@
-"""`--verify`: the original under PyTorch beside the conversion under metaop, on equal inputs.
+"""`--verify`: runs the original with PyTorch and the conversion with metaop on equal inputs.
 
-Modules that can be made without arguments are found by themselves; others, and functions, by a
-plain table in the program:
+Modules whose constructors need no arguments are found automatically. The program lists others, and
+functions, in a table:
 
     VERIFY = {"Net": {"arguments": [10], "inputs": [[2, 3, 32, 32]]}}
 
@@ -34,7 +34,7 @@ _SIZES = (32, 28, 64, 224, 8, 16)
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one module or function fared."""
+    """The result for one module or function."""
 
     name: str
     status: str  # "agrees", "differs" or "not run"
@@ -42,7 +42,7 @@ class Outcome:
 
     @property
     def agrees(self) -> bool:
-        """Whether nothing speaks against the conversion."""
+        """Whether no difference was found."""
         return self.status != "differs"
 
     def __str__(self) -> str:
@@ -80,7 +80,7 @@ def _is_candidate(torch: Any, program: dict[str, Any], name: str, value: Any) ->
 
 @contextlib.contextmanager
 def _quiet(path: Path) -> Iterator[None]:
-    """No output, no arguments, an empty working folder, and the program's own folder to import."""
+    """A context without output or arguments, in an empty folder, that can import from `path`."""
     arguments, modules = sys.argv, list(sys.path)
     before, home = os.getcwd(), str(path.resolve().parent)
     with tempfile.TemporaryDirectory() as folder:
@@ -96,7 +96,7 @@ def _quiet(path: Path) -> Iterator[None]:
 
 
 def _definitions(text: str, path: Path) -> dict[str, Any]:
-    """The names that the definitions of a program make; what fails is left out."""
+    """The names that the definitions of a program bind; definitions that fail are omitted."""
     module = types.ModuleType(path.stem)
     module.__dict__["__file__"] = str(path)
     for statement in ast.parse(text).body:
@@ -131,7 +131,7 @@ class _Case:
         self.theirs, self.ours = theirs, ours
 
     def run(self) -> Outcome:
-        """Compares; what keeps the original from running does not count against the conversion."""
+        """Compares both; if the original does not run, the conversion is not at fault."""
         try:
             subject, inputs, expected = self._original()
         except Exception as error:
@@ -209,7 +209,7 @@ def _array(spec: Any, seed: int) -> np.ndarray:
 
 
 def _guesses(torch: Any, model: Any) -> Iterator[Any]:
-    """Shapes that a network may take, from its first layer."""
+    """Input shapes that a network may accept, guessed from its first layer."""
     for layer in model.modules():
         if isinstance(layer, torch.nn.Embedding):
             yield {"shape": [2, 6], "below": layer.num_embeddings}
@@ -228,7 +228,7 @@ def _guesses(torch: Any, model: Any) -> Iterator[Any]:
 
 
 def _results(library: Any, subject: Any, inputs: list[np.ndarray], make: Any) -> dict[str, Any]:
-    """Outputs, and gradients of a weighted sum of them, as arrays by name."""
+    """The outputs and the gradients of a weighted sum of them, as arrays by name."""
     tensors = [make(array.copy()) for array in inputs]
     for tensor in tensors:
         tensor.requires_grad_(tensor.is_floating_point())

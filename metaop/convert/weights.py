@@ -1,4 +1,4 @@
-"""Checkpoints of PyTorch as safetensors, read without running their code and without PyTorch."""
+"""Converts PyTorch checkpoints to safetensors, without PyTorch and without running their code."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from metaop.tensor.core import Tensor
 def convert_weights(source: Path, target: Path) -> tuple[int, int]:
     """Writes the tensors of a checkpoint to a .safetensors file.
 
-    Nested mappings and lists get dotted names; where a single entry holds all tensors, such as
-    `state_dict`, the names are those inside it. Tied tensors are written under each of their names.
-    Returns the number of tensors and of their bytes.
-    Raises `CheckpointError` when the file is damaged, holds no tensor, or names code to run.
+    Nested mappings and lists get dotted names; if a single entry, such as `state_dict`, holds all
+    tensors, the names are those inside it. Tied tensors are written under each of their names.
+    Returns the number of tensors and of bytes. Raises `CheckpointError` if the file is damaged,
+    has no tensor, or requires running code.
     """
     if target.suffix != ".safetensors":
-        raise CheckpointError(f"{target} does not end in .safetensors", fix="name it so")
+        raise CheckpointError(
+            f"{target} does not end in .safetensors", fix="pass a name with this ending"
+        )
     tensors = dict(named_tensors(_holder(load(source))))
     if not tensors:
         raise CheckpointError(f"{source} holds no tensors", fix="save a state_dict")
@@ -41,7 +43,7 @@ def _holder(content: Any) -> Any:
 
 
 def named_tensors(content: Any, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
-    """The tensors of plain containers with dotted names."""
+    """The tensors of plain containers, with dotted names."""
     if isinstance(content, Tensor):
         yield prefix or "tensor", content
     elif isinstance(content, Mapping):

@@ -215,7 +215,7 @@ def test_an_installed_package_is_found_by_its_name(
     assert main(["convert", "no_such_package", "-o", str(target)]) == 2
     assert main(["convert", "-", "installed_net", "-o", str(target)]) == 2
     assert (package / "parts.py").read_text() == "import torch\n"
-    assert "say with -o where to write" in capsys.readouterr().err
+    assert "name the output folder with -o" in capsys.readouterr().err
 
 
 def test_modules_around_a_file_are_its_own(
