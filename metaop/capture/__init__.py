@@ -22,7 +22,7 @@ from metaop.unified_graph.recording import Call, modes
 from metaop.unified_graph.tracing import configuration, state
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-# After this many calls in a row that cannot be captured, none is tried again.
+# After this many consecutive calls that cannot be captured, no further one is tried.
 _ATTEMPTS = 4
 # How many states of Python a signature keeps replays for.
 _KEPT_REPLAYS = 8
@@ -172,10 +172,10 @@ def jit(
     closures, attributes, containers) stays the same. If the function reads a value, it raises
     CaptureError or, with `fallback`, runs as plain Python.
 
-    With `asynchronous`, a call whose state is as the last call left it returns at once, and another
-    thread runs the programs in order. Reading any value waits for them. An error of a program is
-    raised by the next asynchronous call or the next read; the results of that call and of later
-    ones raise CaptureError when they are used.
+    With `asynchronous`, a call returns at once if its state is as the last call left it, and
+    another thread runs the programs in order. Reading any value waits for them. The next
+    asynchronous call or the next read raises the error of a failed program; the results of that
+    call and of later ones raise CaptureError when they are used.
 
     With `memory_budget`, calls run as if inside `metaop.memory_budget(...)`.
 
@@ -234,7 +234,7 @@ def _key(value: Any, tensors: list[Tensor]) -> Any:
         return (call.type, call.requires_grad)
     kind = type(value)
     if kind in PLAIN:
-        return (kind, value if value or kind is not float else str(value))  # zeros have signs
+        return (kind, value if value or kind is not float else str(value))  # 0.0 equals -0.0
     if kind in (tuple, list):
         return (kind, *[_key(part, tensors) for part in value])
     if kind is dict:

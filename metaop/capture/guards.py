@@ -1,4 +1,4 @@
-"""The Python state that a captured function reads, so that changes are noticed.
+"""Guards on the Python state that a captured function reads.
 
 Everything that the executed code can reach by name (globals, closures, attributes, elements of
 containers) is watched: a captured call is valid for later ones as long as all of it is unchanged.
@@ -330,4 +330,4 @@ def _same(a: Any, b: Any) -> bool:
         return True
     if type(a) is not type(b) or not (type(a) in PLAIN or isinstance(a, np.generic)):
         return False
-    return bool(a == b and (a or repr(a) == repr(b)))  # zeros have signs
+    return bool(a == b and (a or repr(a) == repr(b)))  # 0.0 equals -0.0

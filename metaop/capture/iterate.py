@@ -164,7 +164,7 @@ def iterate(
     *,
     fallback: bool = False,
 ) -> Any:
-    """Compiles many steps into one program: `function` is one step, usually of a training.
+    """Compiles many steps into one program: `function` is one step, usually a training step.
 
     Tensor arguments are stacked along a new dimension 0, one element for each step; all other
     arguments are the same for all steps. The results of all steps are returned stacked, without a

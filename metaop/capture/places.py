@@ -1,4 +1,4 @@
-"""Where captured calls find their tensors, and which of these share memory."""
+"""How captured calls find their tensors, and which of these share memory."""
 
 from __future__ import annotations
 

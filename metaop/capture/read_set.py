@@ -18,7 +18,7 @@ _ABSENT = object()
 
 
 def form_of(tensor: Tensor) -> Any:
-    """How a view shows its base; in-place changes of the shape change this."""
+    """How a view derives from its base; in-place changes of the shape change this."""
     return None if tensor._base is None else (id(tensor._base), tensor._steps)
 
 

@@ -60,7 +60,7 @@ def traced(
     `read` is called when a value is read. With `keeps_graph`, the replay can be repeated in a loop.
     """
     with recorder.lock:
-        for tensor in tensors:  # views may have to follow what they are views of
+        for tensor in tensors:  # a view may have to catch up with its base
             _ = tensor.call
         realize()
         trace = Trace(read)
