@@ -22,7 +22,7 @@ from metaop.kernels.values import (
 from metaop.kernels.words import Words
 from metaop.reduce.reducers import REDUCERS
 
-# What can be computed with.
+# The types of operands in arithmetic.
 NUMBERS = (Index, Test, Value, bool, float)
 
 
@@ -59,7 +59,7 @@ class Assignments(Words):
         elif isinstance(target, (ast.Tuple, ast.List)):
             self._unpack(target, item, node)
         else:
-            raise self.error(f"{phrase(target)} cannot be given a value", node, "use a name")
+            raise self.error(f"{phrase(target)} cannot be assigned to", node, "use a name")
 
     def _unpack(self, target: ast.Tuple | ast.List, item: Any, node: ast.AST) -> None:
         names = [one.id if isinstance(one, ast.Name) else "" for one in target.elts]
@@ -86,7 +86,7 @@ class Assignments(Words):
             raise self.error(f"{phrase(node.target)} cannot be changed", node, "use a name")
 
     def give(self, name: str, item: Any, node: ast.AST) -> None:
-        """Gives a name a value from here on."""
+        """Binds a name to a value from here on."""
         cell = self.names.get(name)
         if isinstance(cell, Cell):
             self._store_cell(cell, item, node)
@@ -110,7 +110,7 @@ class Assignments(Words):
     # --- reductions -------------------------------------------------------------------------------
 
     def _gather(self, node: ast.stmt) -> bool:
-        """Translates a step of the reduction that a loop carries; False when it is none."""
+        """Translates a statement that is a step of a loop's reduction; False for any other."""
         step = gathering(node, self.word_or_none)
         target = self.names.get(step.name) if step else None
         if step is None or not isinstance(target, Accumulating):
@@ -122,7 +122,7 @@ class Assignments(Words):
     def accumulate(
         self, target: Accumulating, value: Value, node: ast.AST, is_negative: bool = False
     ) -> None:
-        """Combines a value, or its negative, into what the iterations of a loop gather."""
+        """Combines a value, or its negative, into the accumulator of a loop."""
         reducer = REDUCERS[target.reducer]
         if target.dtype is None:
             kinds = [(value.dtype, value.weak)]

@@ -11,12 +11,12 @@ from metaop.unified_graph.dtype import DType
 
 _OPERATORS: dict[type[ast.AST], str] = {ast.Add: "add", ast.Sub: "add", ast.Mult: "mul"}
 _EXTREMES = {"maximum": "max", "minimum": "min"}
-# What a call means in the language, by its word.
+# Maps a call to its word in the kernel language.
 WordOf = Callable[[ast.Call], "str | None"]
 
 
 class Gathering(NamedTuple):
-    """The statement `name = name ⊕ operand`; a difference adds the negative operand."""
+    """The statement `name = name ⊕ operand`; a subtraction adds the negative operand."""
 
     name: str
     reducer: str
@@ -35,9 +35,9 @@ class Cell:
 
 
 class Accumulating:
-    """A variable in which the iterations of a loop gather a sum, a product or an extreme.
+    """A variable in which the iterations of a loop accumulate a sum, a product or an extreme.
 
-    `initial` is its value before the loop; `dtype` is None until something arrives.
+    `initial` is its value before the loop; `dtype` is None until the first operand is known.
     """
 
     def __init__(self, name: str, reducer: str, initial: Any) -> None:
@@ -48,7 +48,7 @@ class Accumulating:
 
 
 class RetypeError(Exception):
-    """A carried variable turned out to have another type than was assumed."""
+    """Raised when a carried variable has another type than was assumed."""
 
     def __init__(self, name: str, dtype: DType) -> None:
         super().__init__(name)
@@ -83,10 +83,10 @@ def gathering(statement: ast.stmt, word_of: WordOf) -> Gathering | None:
 
 
 def carried(body: Sequence[ast.stmt], known: Iterable[str], word_of: WordOf) -> dict[str, str]:
-    """The names in `known` that the body of a loop gives new values.
+    """The names in `known` that the body of a loop assigns, and how.
 
-    Each with the reducer by which alone it is changed, "carried" when iterations need the value
-    of the one before, or "own" when every iteration sets it before it looks.
+    The value is the reducer if only its steps change the name, "carried" if iterations need the
+    value of the previous one, or "own" if every iteration assigns it before reading it.
     """
     assigned = {node.id for node in _names(body) if isinstance(node.ctx, ast.Store)}
     result: dict[str, str] = {}
@@ -101,7 +101,7 @@ def carried(body: Sequence[ast.stmt], known: Iterable[str], word_of: WordOf) -> 
 
 
 def assigned_in(body: Sequence[ast.stmt]) -> set[str]:
-    """All names that a body gives values."""
+    """All names that a body assigns."""
     return {node.id for node in _names(body) if isinstance(node.ctx, ast.Store)}
 
 

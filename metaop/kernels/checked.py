@@ -1,4 +1,4 @@
-"""What a kernel touches while it is interpreted: numbers with types, memories that check."""
+"""The values of an interpreted kernel: typed scalars, and memories with checked accesses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Scalar:
-    """A number of a type, computed as the tables say; `weak` ones adapt like Python's numbers."""
+    """A typed number, computed by the tables; `weak` ones promote like Python's numbers."""
 
     __slots__ = ("number", "dtype", "weak")
 
@@ -70,14 +70,14 @@ def compute(function: str, *operands: Any) -> Scalar:
 
 
 def choose(test: Any, first: Any, second: Any) -> Scalar:
-    """`first` or `second`, of the type that both have together."""
+    """`first` or `second`, in their common type."""
     pair = scalar(first), scalar(second)
     dtype = common_type([(item.dtype, item.weak) for item in pair])
     return to_type(pair[0] if test else pair[1], dtype)
 
 
 def to_type(item: Any, dtype: DType) -> Scalar:
-    """A number as another type, as C converts it."""
+    """A number converted to another type, as in C."""
     if isinstance(item, Scalar) and item.dtype is dtype:
         return item if not item.weak else Scalar(item.number, dtype)
     return Scalar(cast_reference(np.asarray(scalar(item).number), dtype), dtype)
@@ -130,17 +130,17 @@ for _python in ("add", "sub", "mul", "truediv", "floordiv", "mod"):
 
 @dataclass
 class Accesses:
-    """Who touched an element since all waited for each other; `several` when not one alone."""
+    """The tasks that accessed an element since the last barrier."""
 
     writers: set[int] = field(default_factory=set)
     readers: set[int] = field(default_factory=set)
     updaters: set[int] = field(default_factory=set)
 
     def conflict(self, who: int, how: str) -> tuple[int, str] | None:
-        """Somebody else whose access must not meet this one, and what it did."""
+        """Another task whose access conflicts with this one, and the kind of its access."""
         kinds = {"reads": self.readers, "writes": self.writers, "updates": self.updaters}
         for verb, others in kinds.items():
-            # Two reads do not disturb one another, nor do two updates.
+            # Two reads do not conflict, nor do two atomic updates.
             if verb == f"{how}s" and how != "write":
                 continue
             for other in others:
@@ -149,7 +149,7 @@ class Accesses:
         return None
 
     def note(self, who: int, how: str) -> None:
-        """Remembers an access; two of a kind are enough to tell that somebody else was there."""
+        """Records an access; two tasks of a kind are enough to detect a conflict with any third."""
         kept = {"read": self.readers, "write": self.writers, "update": self.updaters}[how]
         if len(kept) < 2:
             kept.add(who)
@@ -158,7 +158,7 @@ class Accesses:
 class CheckedMemory:
     """A parameter, scratch or shared memory; indexing reads, assigning writes, both checked.
 
-    `places` numbers the elements that this part of the memory shows.
+    `places` has the positions of this part's elements in the whole memory.
     """
 
     def __init__(
@@ -191,7 +191,7 @@ class CheckedMemory:
         return self.places.ndim
 
     def part(self, items: Any) -> np.ndarray:
-        """The numbers of the elements that an index names."""
+        """The positions of the elements that an index selects."""
         listed = items if isinstance(items, tuple) else (items,)
         fixed: list[Any] = []
         for dim, item in enumerate(listed):
@@ -229,18 +229,18 @@ class CheckedMemory:
         self.write(int(self.part(items)), value)
 
     def read(self, place: int) -> Scalar:
-        """One element by its number."""
+        """The element at a position."""
         self.owner.touch(self, place, "read")
         if self.written is not None and not self.written[place]:
             raise self.owner.error(
                 f"element {self.at(place)} of {self.name} is read before it is written",
-                "write it first, with a barrier() between when another task writes it, or give "
+                "write it first, with a barrier() between if another task writes it, or give "
                 "the output an initial value",
             )
         return Scalar(self.values[place], self.dtype)
 
     def write(self, place: int, value: Any, how: str = "write") -> None:
-        """Changes one element by its number."""
+        """Writes the element at a position."""
         if self.is_read_only:
             raise self.owner.error(f"{self.name} is an input", "write to an output")
         self.owner.touch(self, place, how)
@@ -255,7 +255,7 @@ class CheckedMemory:
 
 
 def here(file: str) -> str:
-    """The line of a file that is running."""
+    """The line of a file that is being executed."""
     frame = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename != file:
         frame = frame.f_back  # type: ignore[assignment]

@@ -22,7 +22,7 @@ from metaop.unified_graph.dtype import DType
 
 _COMPILERS = ("c++", "g++", "clang++")
 _ENTRY = "metaop_entry"
-# An exception would leave a thread that no Python code runs in, and end the process.
+# An exception would leave a thread that runs no Python code, which ends the process.
 _OPTIONS = ("-std=c++17", "-O3", "-shared", "-fPIC", "-fno-exceptions")
 _TYPES = {
     **{f"int{bits}": f"std::int{bits}_t" for bits in (8, 16, 32, 64)},
@@ -33,7 +33,7 @@ _TYPES = {
 
 
 def type_name(dtype: DType) -> str:
-    """The C++ type of an element; DTypeError where C++ has none."""
+    """The C++ type of an element; raises DTypeError if there is none."""
     if dtype.name not in _TYPES:
         raise DTypeError(f"C++ has no type for {dtype.name}", fix="pass the values as floats")
     return _TYPES[dtype.name]
@@ -48,8 +48,8 @@ def function_of(
 ) -> int:
     """The address of the function `body(in0, …, out0, …, task)` that a C++ text defines.
 
-    The machine code is kept on disk like that of other kernels. Raises `KernelError` with the
-    message of the compiler, or where the machine has none.
+    The machine code is cached on disk like that of other kernels. Raises `KernelError` with the
+    compiler's message, or if the machine has no compiler.
 
     Example:
         >>> function_of("double", "void body(const float* x, float* y, long long task) "
@@ -89,14 +89,14 @@ def _address(name: str, source: str, options: tuple[str, ...]) -> int:
 
 
 def find_compiler() -> tuple[str, ...] | None:
-    """The command of the C++ compiler: what CXX says, or one that is installed."""
+    """The command of the C++ compiler: that in CXX, or one that is installed."""
     named = tuple(shlex.split(os.environ.get("CXX", "")))
     found = next(filter(None, map(shutil.which, _COMPILERS)), None)
     return named or (None if found is None else (found,))
 
 
 def _options() -> tuple[str, ...]:
-    """The options of the compiler, with the processor that METAOP_TARGET asks for."""
+    """The options of the compiler, with the processor of METAOP_TARGET."""
     target = host_target()
     if target.name != "native":
         return (*_OPTIONS, f"-march={target.cpu}")
@@ -132,6 +132,6 @@ def _loaded(library: bytes) -> ctypes.CDLL:
             file.write(library)
         return ctypes.CDLL(path)
     finally:
-        # A system that cannot remove the file of loaded code keeps it in its temporary folder.
+        # Some systems cannot remove the file of a loaded library; it stays in the temporary folder.
         with contextlib.suppress(OSError):
             os.unlink(path)

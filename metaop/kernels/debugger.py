@@ -1,4 +1,4 @@
-"""Stepping through a kernel: its tasks stop before each statement, and their memory is seen."""
+"""Stepping through a kernel: its tasks stop before each statement and show their memory."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _END = 0
 class Debugger:
     """A kernel that is being stepped through, made by `kernel.debug(inputs)`.
 
-    Every task stands before a statement of its own, waits at a barrier, or has ended. What `step`,
-    `to_line` and `to_barrier` run is checked as by `kernel.check`: IndexError for an access outside
-    of a memory, KernelError for a race or for memory that nobody has written. When all wait at a
-    barrier, the next of these passes it. Printed, it is the text of the kernel with the tasks
-    beside the lines where they stand.
+    Each task is stopped before a statement, waits at a barrier, or has ended. What `step`,
+    `to_line` and `to_barrier` run is checked as by `kernel.check`: they raise IndexError for an
+    access out of bounds, and KernelError for a race or a read of uninitialised memory. If all tasks
+    wait at a barrier, the next call passes it. Printing shows the text of the kernel, with the
+    tasks beside the lines where they are.
 
     Example:
         >>> run = row_softmax.debug(metaop.randn(4, 3))
@@ -53,21 +53,21 @@ class Debugger:
         return len(self._ended) == len(self._tasks)
 
     def line(self, task: int) -> int | None:
-        """The line of the file that a task runs next, or waits at; None when it has ended."""
+        """The line of the file that a task runs next, or waits at; None if it has ended."""
         return None if self._checked(task) in self._ended else self._lines[task]
 
     def values(self, task: int) -> dict[str, Any]:
-        """What the names of a task stand for: numbers, and memories as NumPy arrays.
+        """The values of a task's names: numbers, and memories as NumPy arrays.
 
-        Elements that nobody has written yet are masked.
+        Uninitialised elements are masked.
         """
         found = inspect.getgeneratorlocals(self._tasks[self._checked(task)])
         return {name: _shown(value) for name, value in found.items()}
 
     def step(self, task: int | None = None) -> None:
-        """Runs one statement of `task`, or of all tasks that wait for no other.
+        """Runs one statement of `task`, or of all tasks that do not wait for others.
 
-        KernelError when the task waits at a barrier for others.
+        Raises KernelError if the task waits at a barrier for others.
         """
         chosen = self._able() if task is None else [self._checked(task)]
         if self._passed_barrier():
@@ -83,7 +83,7 @@ class Debugger:
                 self._go_on(one)
 
     def to_line(self, line: int) -> None:
-        """Runs all tasks until they stand before a line of the file, wait at a barrier, or end."""
+        """Runs all tasks until they reach a line of the file, wait at a barrier, or end."""
         passed = self._passed_barrier()
         for task in self._able():
             if not passed:
@@ -92,16 +92,16 @@ class Debugger:
                 self._go_on(task)
 
     def to_barrier(self) -> None:
-        """Runs all tasks to where they wait for each other, or to the end."""
+        """Runs all tasks to their next barrier, or to the end."""
         self._passed_barrier()
         for task in self._able():
             while task in self._able():
                 self._go_on(task)
 
     def result(self) -> Any:
-        """Runs all tasks to the end: the outputs as arrays, one or a tuple.
+        """Runs all tasks to the end; returns the output as an array, or a tuple of several.
 
-        An error that a task met before comes again.
+        An error that a task raised before is raised again.
         """
         while not self.is_done:
             self.to_barrier()
@@ -123,12 +123,12 @@ class Debugger:
     # --- running ----------------------------------------------------------------------------------
 
     def _able(self) -> list[int]:
-        """The tasks that can go on."""
+        """The tasks that can continue."""
         stopped = self._waiting | self._ended
         return [task for task in range(len(self._tasks)) if task not in stopped]
 
     def _go_on(self, task: int) -> None:
-        """Runs a task to where it stops next."""
+        """Runs a task to its next stop."""
         self._interpreter.task = task
         try:
             line = next(self._tasks[task])
@@ -144,7 +144,7 @@ class Debugger:
             self._lines[task] = line
 
     def _passed_barrier(self) -> bool:
-        """Lets the tasks pass a barrier, where all that have not ended wait at one."""
+        """Lets the tasks pass a barrier if all that have not ended wait at one."""
         if not self._waiting or self._able():
             return False
         self._interpreter.pass_barrier()
@@ -174,7 +174,7 @@ def _shown(value: Any) -> Any:
 
 
 def _named(tasks: Sequence[int]) -> str:
-    """Numbers as ranges: 0-3,7."""
+    """Formats numbers as ranges: 0-3,7."""
     ranges: list[list[int]] = []
     for task in tasks:
         if ranges and ranges[-1][1] == task - 1:

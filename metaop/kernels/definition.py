@@ -1,4 +1,4 @@
-"""Kernels for operands of certain types, as the compiler takes them."""
+"""Kernels specialised for operand types, in the form that the compiler takes."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from metaop.kernels.translation import Launch, Translation
 from metaop.unified_graph.code import Result
 from metaop.unified_graph.node import Node
 
-# What a block of a GPU may have without asking the driver for more.
+# The shared memory that a block of a GPU may use without a request to the driver.
 _SHARED_BYTES = 48 << 10
 
 
 @dataclass(eq=False)
 class KernelDefinition:
-    """A kernel translated for operands of certain types; shared memories are hidden results.
+    """A kernel translated for certain operand types; shared memories are hidden results.
 
-    `parameters` says in order what the kernel's parameters stand for.
+    `parameters` are the meanings of the kernel's parameters, in order.
     """
 
     source: Source
@@ -61,7 +61,7 @@ class KernelDefinition:
         return [launch._replace(nest=_on_gpu(launch.nest)) for launch in self.launches]
 
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Interprets the kernel; IndexError for an access outside, KernelError for a race."""
+        """Interprets the kernel; IndexError for an access out of bounds, KernelError for a race."""
         interpreter, arguments, results = self.interpreted(inputs)
         interpreter.run(arguments)
         return results
@@ -69,7 +69,7 @@ class KernelDefinition:
     def interpreted(
         self, inputs: Sequence[np.ndarray], steps: bool = False
     ) -> tuple[Interpreter, dict[str, Any], list[np.ndarray]]:
-        """What interprets the kernel, the arguments of its tasks, and where their results come."""
+        """The interpreter of the kernel, the arguments of its tasks, and the arrays of results."""
         interpreter = Interpreter(self.source, self.calls, self.tasks, steps)
         made = [np.zeros(one.shape, one.dtype.numpy) for one in self.results]
         for array, result in zip(made, self.results):
@@ -93,13 +93,13 @@ class KernelDefinition:
 
 
 def digest_of(launches: Sequence[Launch], results: Sequence[Result]) -> str:
-    """A hash of all that launches compute."""
+    """A hash of everything that the launches compute."""
     forms = [(skeleton(launch.nest), launch.nest.work, launch.buffers) for launch in launches]
     return blake2b(repr((forms, results)).encode(), digest_size=16).hexdigest()
 
 
 def _on_gpu(nest: ir.LoopNest) -> ir.LoopNest:
-    """The nest with scratch memory where the threads that run one task find it."""
+    """The nest with its scratch memory in a space that the threads of one task share."""
     loop = nest.body[-1]
     assert isinstance(loop, ir.For)
     allocs = [one for one in loop.body if isinstance(one, ir.Alloc)]

@@ -56,7 +56,7 @@ _COMPARISONS: dict[type[ast.AST], tuple[str, Callable[[Any, Any], Any]]] = {
 
 
 class Expressions(Memories):
-    """Translates expressions; `visit` gives an index, a test, a value, or what is known already."""
+    """Translates expressions; `visit` returns an index, a test, a value, or a known object."""
 
     def visit(self, node: ast.expr) -> Any:
         """The meaning of an expression."""
@@ -77,7 +77,7 @@ class Expressions(Memories):
         return item
 
     def known_integer(self, node: ast.expr) -> int:
-        """The meaning of an expression that must be an integer that is known already."""
+        """The value of an expression that must be an integer known at translation time."""
         item = self.visit(node)
         number = item.constant if isinstance(item, Index) else None
         if number is None:
@@ -89,7 +89,7 @@ class Expressions(Memories):
         return number
 
     def apply(self, node: ast.AST, function: str, *operands: Any) -> Value:
-        """A table function; errors name the line."""
+        """Applies a table function; errors name the line."""
         try:
             return applied(function, *operands)
         except TypeError as error:
@@ -114,7 +114,7 @@ class Expressions(Memories):
             raise self.error(f"{name} is not defined", node, "give it a value first") from None
 
     def known(self, item: Any) -> Any:
-        """A Python object in the kernel's terms; functions, modules and types stay."""
+        """Converts a Python object for use in the kernel; functions, modules and types stay."""
         if isinstance(item, (bool, float, DType, str)) or item is None:
             return item
         if isinstance(item, SymInt):
@@ -127,7 +127,7 @@ class Expressions(Memories):
 
     def _constant(self, node: ast.Constant) -> Any:
         if isinstance(node.value, (complex, bytes)):
-            raise self.error("complex numbers and bytes do not exist here", node, "use floats")
+            raise self.error("kernels have no complex numbers or bytes", node, "use floats")
         return self.known(node.value)
 
     def _tuple(self, node: ast.Tuple) -> tuple[Any, ...]:
@@ -165,7 +165,7 @@ class Expressions(Memories):
         return part if part.shape else self.load(_place(part))
 
     def element(self, node: ast.Subscript) -> Place:
-        """The element that a subscript names."""
+        """The element that a subscript selects."""
         part = self.view(self.visit(node.value), node)
         if part.shape:
             raise self.error(
@@ -176,7 +176,7 @@ class Expressions(Memories):
         return _place(part)
 
     def view(self, base: Any, node: ast.Subscript) -> Memory:
-        """The part of a memory that a subscript names."""
+        """The part of a memory that a subscript selects."""
         if not isinstance(base, Memory):
             raise self.error(f"{phrase(node.value)} has no elements", node, "index a parameter")
         items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
@@ -196,7 +196,7 @@ class Expressions(Memories):
                 last = plus(start, constant(max(length - 1, 0)))
                 outer = base.conditions
                 for end in (start, last) if length else ():
-                    # Both ends lie inside, hence all between them.
+                    # If both ends are inside, so is everything between them.
                     outer += self._conditions_for(base, end, node)
                 offset = plus(base.offset, times(start, stride))
                 base = base._replace(
@@ -215,7 +215,7 @@ class Expressions(Memories):
         one = self.part(base._replace(conditions=()), [index], node)
         if one.offset != plus(base.offset, times(index, base.strides[0])):
             raise self.error(
-                "a slice starts at a number that only the run tells",
+                "the start of a slice is known only when the kernel runs",
                 node,
                 "copy its elements one by one",
             )
@@ -224,7 +224,7 @@ class Expressions(Memories):
     def _run(self, item: ast.Slice, extent: int) -> tuple[Index, int]:
         """The start of a slice and its length, which must be known."""
         if item.step is not None:
-            raise self.error("slices have no step here", item, "loop over the elements")
+            raise self.error("slices in kernels have no step", item, "loop over the elements")
         start = self.index(self.visit(item.lower), item) if item.lower else constant(0)
         stop = self.index(self.visit(item.upper), item) if item.upper else constant(extent)
         length = plus(stop, start, -1).constant
@@ -262,7 +262,7 @@ class Expressions(Memories):
     def _of_indices(
         self, kind: type[ast.AST], left: Index, right: Index, node: ast.AST
     ) -> Index | None:
-        """Arithmetic that stays a sum of loop variables, or at least an index; None when not."""
+        """Arithmetic that stays an index, if possible a sum of loop variables; otherwise None."""
         if kind in (ast.Add, ast.Sub):
             return plus(left, right, 1 if kind is ast.Add else -1)
         if kind is ast.Mult:
@@ -279,7 +279,7 @@ class Expressions(Memories):
     def named(
         self, function: str, left: Index, right: Index, low: int, high: int, node: ast.AST
     ) -> Index:
-        """A function of indices as an index whose range is known."""
+        """A function of indices, as an index with a known range."""
         value = self.apply(node, function, left, right)
         found = self.index(value, node)
         return found._replace(low=max(low, -UNBOUNDED), high=min(high, UNBOUNDED))
@@ -346,7 +346,7 @@ class Expressions(Memories):
                 result = self._truth_of(operand)
                 continue
             result = self.bound(result) if isinstance(result, Value) else result
-            # What stands on the right is only touched where the left does not decide.
+            # The right operand is evaluated only where the left one does not decide.
             with self.under(result, holds=is_and):
                 item = self._truth_of(operand)
             if is_and:
@@ -384,13 +384,13 @@ _KEEP = "compute it again here, or keep it in memory"
 
 
 def literal(item: Any) -> int | float | bool | None:
-    """The Python number that an item is, if it is one."""
+    """The Python number of an item, or None if it is not constant."""
     if isinstance(item, Index):
         return item.constant
     return item if isinstance(item, (bool, float)) else None
 
 
 def phrase(node: ast.AST) -> str:
-    """The text of a part of the program, shortened."""
+    """The source text of a node, shortened."""
     text = ast.unparse(node)
     return f"`{text if len(text) <= 40 else text[:37] + '…'}`"

@@ -1,4 +1,4 @@
-"""`metaop.code`: an operator whose source is given where it is called."""
+"""`metaop.code`: an operator whose source is an argument of the call."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class ForeignDefinition:
         if "cpp" in self._texts:
             kinds = [one.dtype for one in inputs], [one.dtype for one in made]
             self._address = cplusplus.function_of(name, self._texts["cpp"], *kinds, flags)
-            self.digest = ""  # the address means nothing to another process
+            self.digest = ""  # the address is not valid in another process
 
     def _verify(self, text: str) -> None:
         try:
@@ -74,7 +74,7 @@ class ForeignDefinition:
             ) from None
 
     def _words(self, backend: str) -> Mapping[str, Any]:
-        """What stands for `$in0_shape1`, `$out0_type` and their like in a text."""
+        """The substitutions for `$in0_shape1`, `$out0_type` and the like in a text."""
         named = [(f"in{k}", one.shape, one.dtype) for k, one in enumerate(self._inputs)]
         named += [(f"out{k}", one.shape, one.dtype) for k, one in enumerate(self.results)]
         words: dict[str, Any] = {"tasks": self._tasks}
@@ -110,7 +110,7 @@ class ForeignDefinition:
         return [(ir.LoopNest(self.name, parameters, arguments, (loop,)), buffers)]
 
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The text of the CPU runs compiled: it has no meaning that Python could follow."""
+        """Runs the compiled CPU source, because Python cannot interpret it."""
         leaves = [input_node(k, one.shape, one.dtype) for k, one in enumerate(self._inputs)]
         outputs = [
             Node(Code(self, k), leaves, one.shape, one.dtype) for k, one in enumerate(self.results)
@@ -196,7 +196,7 @@ def code(
 def _python_kernel(
     name: str, text: str, inputs: int, made: tuple[Result, ...], tasks: int
 ) -> Kernel:
-    """The kernel of a text; equal calls share it, and with it what was compiled."""
+    """The kernel of a text; equal calls share it and its compiled code."""
     import metaop
 
     parameters = [f"in{k}" for k in range(inputs)] + [f"out{k}" for k in range(len(made))]

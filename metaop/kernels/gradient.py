@@ -1,4 +1,4 @@
-"""The declared gradient of a custom kernel, as part of the tape like every other."""
+"""The declared gradient of a custom kernel, recorded on the tape like any other."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from metaop.autograd.function import Function
 from metaop.errors import GradientError
 from metaop.tensor.core import Tensor
 
-# Takes the inputs, the outputs and their cotangents, gives the gradients of the inputs.
+# Maps the inputs, the outputs and their cotangents to the gradients of the inputs.
 Gradient = Callable[..., Any]
 
 
 class CustomKernel(Function):
-    """Runs a kernel, and its declared gradient on the way back."""
+    """Runs a kernel forward, and its declared gradient backward."""
 
     @staticmethod
     def forward(
@@ -48,6 +48,6 @@ def differentiable(
     inputs: Sequence[Tensor],
     gradient: Gradient | None,
 ) -> Any:
-    """What a kernel makes, tied to its gradient: a tensor, or a tuple of several."""
+    """The output of a kernel with its gradient attached: a tensor, or a tuple of several."""
     outputs = CustomKernel.apply(name, launch, gradient, *inputs)
     return outputs[0] if len(outputs) == 1 else outputs

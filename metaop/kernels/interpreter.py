@@ -1,9 +1,8 @@
-"""Runs a kernel as the Python program that it is, one task after another, and watches it.
+"""Runs a kernel as a Python program, one task after another, and checks its accesses.
 
-Every access is checked against the bounds of its memory; every element remembers which tasks (and
-which iterations of `lanes`) touched it since the last barrier, so that two tasks that disturb one
-another are found whatever the order in which they would have run. Reading memory that nobody has
-written is an error too.
+Every access is checked against the bounds of its memory. Every element records which tasks (and
+which iterations of `lanes`) accessed it since the last barrier, so races are found whatever the
+order in which the tasks run. Reading uninitialised memory is an error too.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from metaop.kernels.memory import Buffer
 from metaop.kernels.source import Source
 from metaop.unified_graph.dtype import DType
 
-# What calls mean, by line and column.
+# The words of calls, by line and column.
 Calls = Mapping[tuple[int, int], str]
 _PREFIX = "_kernel_"
 Task = Generator[Any, None, None]
@@ -41,8 +40,8 @@ _COMBINE = {"atomic_add": "add", "atomic_max": "maximum", "atomic_min": "minimum
 class Interpreter:
     """One run of a kernel on arrays.
 
-    `task` is the one that runs now; `shapes` are the shapes of memories by identity. With `steps`
-    the tasks stop before every statement too, and at their end.
+    `task` is the current one; `shapes` are the shapes of memories by identity. With `steps`, the
+    tasks also stop before every statement and at their end.
     """
 
     def __init__(self, source: Source, words: Calls, tasks: int, steps: bool = False) -> None:
@@ -54,12 +53,12 @@ class Interpreter:
         self._words = words
         self._steps = steps
         self._by_task: dict[tuple[int, int], Accesses] = {}
-        # Of each task that is in a loop over lanes: the lane, and what they have touched.
+        # For each task in a loop over lanes: the lane, and the accesses of all lanes.
         self._lane: dict[int, int] = {}
         self._by_lane: dict[int, dict[tuple[int, int], Accesses]] = {}
         self._shared: list[CheckedMemory] = []
         self._taken: dict[int, int] = {}
-        # Memories live as long as the run, so that identities are not given twice.
+        # Memories are kept alive during the run, so that no id is reused.
         self._alive: list[np.ndarray] = []
 
     def run(self, parameters: Mapping[str, Any]) -> None:
@@ -73,16 +72,16 @@ class Interpreter:
             self.pass_barrier()
 
     def started(self, parameters: Mapping[str, Any]) -> list[Task]:
-        """The tasks, none of which has begun: each goes on to where it stops next.
+        """The tasks as generators, none of which has begun.
 
-        Whoever lets one go on sets `task` before. It yields None at a barrier, and with `steps` the
-        line that comes next, 0 at the end.
+        The caller sets `task` before it resumes one. A task yields None at a barrier and, with
+        `steps`, the line that comes next, or 0 at the end.
         """
         function = self._function()
         return [function(**parameters) for _ in range(self.task_count)]
 
     def pass_barrier(self) -> None:
-        """Lets tasks touch what others touched before: all have come to the same barrier."""
+        """Forgets all accesses, because all tasks have reached the same barrier."""
         self._by_task.clear()
 
     def memory(self, buffer: Buffer, values: np.ndarray, is_written: bool) -> CheckedMemory:
@@ -110,12 +109,12 @@ class Interpreter:
     # --- watching ---------------------------------------------------------------------------------
 
     def error(self, message: str, fix: str) -> KernelError:
-        """An error at the line of the kernel that runs."""
+        """An error at the current line of the kernel."""
         where = f" in task {self.task} at {here(self.file)}"
         return KernelError(f"{self.source.name}: {message}{where}", fix=fix)
 
     def touch(self, memory: CheckedMemory, place: int, how: str) -> None:
-        """Notes an access; raises KernelError when somebody else's access may come before it."""
+        """Notes an access; raises KernelError if it races with another access."""
         key = id(memory.values), place
         lane = self._lane.get(self.task)
         if lane is not None:
@@ -154,7 +153,7 @@ class Interpreter:
         """The kernel as a generator that yields at its barriers."""
         tree = _Rewritten(self._words, self._steps).visit(copy.deepcopy(self.source.tree))
         tree.decorator_list = []
-        # A kernel without a barrier must be a generator too.
+        # The yield makes a kernel without a barrier a generator too.
         never = ast.If(ast.Constant(False), [ast.Expr(ast.Yield(None))], [])
         tree.body.insert(0, never)
         module = ast.fix_missing_locations(ast.Module([tree], []))
@@ -163,7 +162,7 @@ class Interpreter:
         return FunctionType(code, _Names(self))  # type: ignore[arg-type]
 
     def word(self, name: str) -> Any:
-        """What a word does here."""
+        """The interpreter's implementation of a word."""
         own = getattr(self, f"_do_{name}", None)
         if own is not None:
             return own
@@ -254,9 +253,9 @@ class _Names(dict):
 
 
 class _Rewritten(ast.NodeTransformer):
-    """Calls of words become calls of the interpreter, barriers become yields.
+    """Replaces calls of words by calls of the interpreter, and barriers by yields.
 
-    With `steps` a yield of its line comes before each statement, and one of 0 at the end.
+    With `steps`, a yield of its line precedes each statement, and a yield of 0 ends the kernel.
     """
 
     def __init__(self, words: Calls, steps: bool) -> None:

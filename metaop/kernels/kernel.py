@@ -24,9 +24,9 @@ from metaop.unified_graph.symbolic import SymInt
 
 
 class Output(NamedTuple):
-    """The shape and type of a tensor that a kernel makes.
+    """The shape and type of a kernel's output.
 
-    With `initial` it is filled before the kernel runs, as for counters that tasks add to.
+    With `initial`, it is filled before the kernel runs, for example with 0 for atomic additions.
     """
 
     shape: Sequence[int]
@@ -35,17 +35,17 @@ class Output(NamedTuple):
 
 
 class _Static(NamedTuple):
-    """An argument that is compiled in; its type tells 1 from True."""
+    """An argument that is compiled in; its type distinguishes 1 from True."""
 
     value: Any
     kind: type
 
 
 class Kernel:
-    """A kernel; calling it with tensors and numbers gives its output, or a tuple of outputs.
+    """A kernel; calling it with tensors and numbers returns its output, or a tuple of outputs.
 
-    Tensors are inputs; floats are inputs that compile nothing when they change; integers, truth
-    values and types are compiled in.
+    Tensors are inputs. Floats are inputs too, so a new value needs no compilation; integers,
+    booleans and types are compiled in.
     """
 
     def __init__(
@@ -79,11 +79,10 @@ class Kernel:
         return differentiable(self.source.name, self.launcher(given), tensors, self._gradient)
 
     def check(self, *arguments: Any, **named: Any) -> Any:
-        """Interprets the kernel: its outputs, computed slowly and with all checks.
+        """Interprets the kernel with all checks, which is slow; returns its outputs.
 
-        Raises IndexError for an access outside of a memory and KernelError when tasks (or
-        iterations of `lanes`) disturb one another or memory is read before it is written; both
-        name the line.
+        Raises IndexError for an access out of bounds, and KernelError for a race between tasks (or
+        iterations of `lanes`) or a read of uninitialised memory; both name the line.
         """
         call, arrays = self._on_arrays(arguments, named)
         made = zip(_definition(call).run(arrays), results(call))
@@ -91,9 +90,9 @@ class Kernel:
         return tensors[0] if len(tensors) == 1 else tuple(tensors)
 
     def debug(self, *arguments: Any, **named: Any) -> Debugger:
-        """The kernel on these inputs, to be stepped through: nothing of it has run yet.
+        """A debugger that steps through the kernel on these inputs, from its start.
 
-        It is interpreted and checked as by `check`. See `metaop.kernels.Debugger`.
+        The kernel is interpreted and checked as by `check`. See `metaop.kernels.Debugger`.
 
         Example:
             >>> run = row_sums.debug(metaop.ones(2, 3))
@@ -138,7 +137,7 @@ class Kernel:
         return listed
 
     def launcher(self, given: Sequence[Any]) -> Callable[[], list[Tensor]]:
-        """What records the call on arguments in the order of the parameters, without a gradient."""
+        """A function that records the call, without a gradient; `given` is in parameter order."""
         return lambda: [wrap(one) for one in results(self._recorded(given))]
 
     # --- recording --------------------------------------------------------------------------------
@@ -163,7 +162,7 @@ class Kernel:
         return call
 
     def _expand(self, *operands: Any) -> tuple[Node, ...]:
-        """The results for operands of certain types: tensors first, then floats."""
+        """The result nodes for operands: tensors first, then floats."""
         *nodes, spec = operands
         tensors = sum(1 for kind in spec if kind is Tensor)
         queues = {Tensor: iter(range(tensors)), float: iter(range(tensors, len(nodes)))}

@@ -1,8 +1,7 @@
-"""The words of kernels, for import by those who write them.
+"""The words of the kernel language, for import by users.
 
-Beside these a kernel may use arithmetic, comparisons, `if`, `for … in range(…)`, the shapes and
-types of its parameters, and every function of the elementwise tables (`metaop.exp`, `math.sqrt`,
-`max`, …).
+A kernel may also use arithmetic, comparisons, `if`, `for … in range(…)`, the shapes and types of
+its parameters, and every function of the elementwise tables (`metaop.exp`, `math.sqrt`, `max`, …).
 """
 
 from __future__ import annotations
@@ -17,36 +16,36 @@ from metaop.errors import KernelError
 
 
 def task() -> int:
-    """The number of the task that runs: 0 … tasks()-1."""
+    """The index of the current task: 0 … tasks()-1."""
     raise _outside("task()")
 
 
 def tasks() -> int:
-    """How many tasks the kernel runs."""
+    """The number of tasks of the kernel."""
     raise _outside("tasks()")
 
 
 def lanes(extent: int) -> Iterator[int]:
-    """A loop whose iterations run side by side: vector lanes of a CPU, threads of a GPU block.
+    """A loop whose iterations run in parallel: vector lanes of a CPU, threads of a GPU block.
 
-    Iterations must not need one another, but for sums, products, minima and maxima that they
-    gather in a variable: `total += x[i]`, `largest = max(largest, x[i])`.
+    Iterations must be independent, except that they may accumulate a sum, product, minimum or
+    maximum in a variable: `total += x[i]`, `largest = max(largest, x[i])`.
     """
     raise _outside("lanes()")
 
 
 def scratch(shape: Any, dtype: Any) -> Any:
-    """Memory of a task alone: on a stack or in a cache, or the shared memory of a GPU block."""
+    """Memory private to a task: on the stack or in the cache, or a GPU block's shared memory."""
     raise _outside("scratch()")
 
 
 def shared(shape: Any, dtype: Any) -> Any:
-    """Memory of all tasks, gone after the kernel; a barrier lies between writing and reading."""
+    """Memory that all tasks share during the kernel; use a barrier between writes and reads."""
     raise _outside("shared()")
 
 
 def copy(target: Any, source: Any) -> None:
-    """Copies elements between memories of any two spaces; the shapes are equal."""
+    """Copies all elements between memories of equal shape, in any spaces."""
     raise _outside("copy()")
 
 
@@ -56,27 +55,27 @@ def fill(target: Any, value: Any) -> None:
 
 
 def barrier() -> None:
-    """Every task waits until all tasks have come here."""
+    """Waits until all tasks have reached this barrier."""
     raise _outside("barrier()")
 
 
 def cast(value: Any, dtype: Any) -> Any:
-    """The value as another type."""
+    """The value converted to another type."""
     raise _outside("cast()")
 
 
 def atomic_add(target: Any, index: Any, value: Any) -> None:
-    """`target[index] += value`, undisturbed by tasks that do the same."""
+    """Atomically computes `target[index] += value`."""
     raise _outside("atomic_add()")
 
 
 def atomic_max(target: Any, index: Any, value: Any) -> None:
-    """`target[index] = max(target[index], value)`, undisturbed by tasks that do the same."""
+    """Atomically computes `target[index] = max(target[index], value)`."""
     raise _outside("atomic_max()")
 
 
 def atomic_min(target: Any, index: Any, value: Any) -> None:
-    """`target[index] = min(target[index], value)`, undisturbed by tasks that do the same."""
+    """Atomically computes `target[index] = min(target[index], value)`."""
     raise _outside("atomic_min()")
 
 
@@ -99,7 +98,7 @@ _RENAMED = {"fabs": "abs", "pow": "pow", "remainder": ""}
 
 
 def word_for(function: Any) -> str | None:
-    """What a function means in a kernel: a word, or a function of the tables; None for others."""
+    """The word or the table function that a Python function denotes in a kernel, or None."""
     if isinstance(function, ModuleType) or not callable(function):
         return None
     try:

@@ -1,4 +1,4 @@
-"""Loops of a kernel: serial ones, and those whose iterations run side by side."""
+"""The loops of a kernel, serial and parallel."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from metaop.reduce.reducers import REDUCERS
 
 
 class Loops(Assignments):
-    """Translates loops; `has_open_loops`: some have an extent that only the run tells."""
+    """Translates loops; `has_open_loops` if some extents are known only when the kernel runs."""
 
     has_open_loops = False
 
@@ -49,18 +49,18 @@ class Loops(Assignments):
         axis = self.fresh("i")
         is_vector = word == "lanes"
         if is_vector and self.in_lanes:
-            raise self.error("lanes() stands inside lanes()", node, "use range() for one of them")
+            raise self.error("lanes() is inside lanes()", node, "use range() for one of them")
         extent, index = self._iterations(axis, node.iter, is_vector)
         if extent != 0:
             self._loop(node, axis, extent, index, is_vector)
 
     def holds_barrier(self, node: ast.AST) -> bool:
-        """Whether tasks wait for each other inside a statement."""
+        """Whether a statement contains a barrier."""
         calls = [part for part in ast.walk(node) if isinstance(part, ast.Call)]
         return any(self.word_or_none(call) == "barrier" for call in calls)
 
     def _unrolled(self, node: ast.For) -> None:
-        """A loop with a barrier: every iteration is a launch of its own."""
+        """Unrolls a loop with a barrier: every iteration is a launch of its own."""
         assert isinstance(node.target, ast.Name) and isinstance(node.iter, ast.Call)
         if self.word(node.iter) == "lanes" or len(self.frames) > 1 or self.active:
             raise self.error(
@@ -75,7 +75,7 @@ class Loops(Assignments):
     def _iterations(
         self, axis: str, call: ast.Call, is_vector: bool
     ) -> tuple[int | ir.ValueIndex, Index]:
-        """How many iterations a loop has, and its variable."""
+        """The number of iterations of a loop, and its variable."""
         if not 1 <= len(call.args) <= (1 if is_vector else 3):
             raise self.error(f"{phrase(call)} has too many bounds", call, "see Python's range()")
         bounds = [self.index(self.number_of(argument), argument) for argument in call.args[:2]]
@@ -99,7 +99,7 @@ class Loops(Assignments):
     def _open(
         self, axis: str, start: Index, stop: Index, step: int, call: ast.Call
     ) -> tuple[ir.ValueIndex, Index]:
-        """A loop whose bounds only the run tells."""
+        """A loop whose bounds are known only when the kernel runs."""
         self.has_open_loops = True
         span = plus(stop, start, -1) if step > 0 else plus(start, stop, -1)
         length: Any = span
@@ -151,7 +151,7 @@ class Loops(Assignments):
         self._after(node, before, changed)
 
     def _carry(self, node: ast.For, types: dict[str, Any]) -> dict[str, Any]:
-        """Gives the names that the iterations change a place to keep their values in."""
+        """Allocates cells and accumulators for the names that the iterations change."""
         changed: dict[str, Any] = {}
         for name, how in carried(node.body, list(self.names), self.word_or_none).items():
             initial = self.names[name]
@@ -188,13 +188,15 @@ class Loops(Assignments):
                 self.emit(ir.Store(cell.place.buffer.position, cell.place.offset, value))
 
     def _after(self, node: ast.For, before: dict[str, Any], changed: dict[str, Any]) -> None:
-        """The names after a loop: what it gathered and carried; its own are gone."""
+        """Sets the names after a loop: accumulated and carried ones stay, its own are lost."""
         assert isinstance(node.target, ast.Name)
         for name in (*assigned_in(node.body), node.target.id):
             kept = before.get(name)
             if name not in changed and not isinstance(kept, (Cell, Accumulating)):
                 before.pop(name, None)
-                self.lost[name] = "a loop gave it one, and loops keep what existed before them"
+                self.lost[name] = (
+                    "it was assigned in a loop, and only names from before a loop stay after it"
+                )
         self.names = before
         for name, item in changed.items():
             if isinstance(item, Cell):

@@ -1,6 +1,6 @@
-"""Where a translated kernel stands: its statements so far, its names, and its memories.
+"""The state of a translation: the statements so far, the names, and the memories.
 
-Every access is shown to stay inside its memory, or it is checked when the kernel runs.
+Every access is proved to be in bounds, or checked when the kernel runs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from metaop.unified_graph.dtype import DType
 
 @dataclass(eq=False)
 class Buffer:
-    """A memory: `position` counts the inputs, then the results, then the shared memories.
+    """A memory; `position` counts inputs, then results, then shared memories.
 
     `space` is "global", "shared" or "scratch"; scratch memory has a negative position.
     """
@@ -43,7 +43,7 @@ class Buffer:
     space: str
     position: int
     is_read_only: bool = False
-    # A Python float that was given as an argument.
+    # Whether it is a Python float that was passed as an argument.
     is_number: bool = False
 
 
@@ -70,7 +70,7 @@ def whole(buffer: Buffer) -> Memory:
 
 
 class Place(NamedTuple):
-    """One element: where it lies, and when it may be touched at all."""
+    """One element: its offset, and the conditions under which it may be accessed."""
 
     buffer: Buffer
     offset: ir.Sum
@@ -80,8 +80,8 @@ class Place(NamedTuple):
 class Memories:
     """The state of a translation, and the statements that touch memory.
 
-    `frames` are the bodies being written, the innermost last; `active` the conditions under which
-    the present line runs; `lost` tells why a name has no value any more.
+    `frames` are the open bodies, innermost last; `active` the conditions under which the current
+    line runs; `lost` says why a name no longer has a value.
     """
 
     def __init__(self, source: Source) -> None:
@@ -93,7 +93,7 @@ class Memories:
         self.lost: dict[str, str] = {}
         self.in_lanes = False
         self.allocated: list[ir.Alloc] = []
-        # The global and shared buffers of the launch at hand, with what is done to them.
+        # The global and shared buffers of the current launch, with the kinds of accesses.
         self.used: dict[Buffer, set[str]] = {}
         self._count = itertools.count(1)
 
@@ -104,16 +104,16 @@ class Memories:
     # --- statements and names ---------------------------------------------------------------------
 
     def fresh(self, prefix: str) -> str:
-        """A name that no other value has."""
+        """A unique name."""
         return f"{prefix}{next(self._count)}"
 
     def emit(self, statement: ir.Statement) -> None:
-        """Appends a statement to the body at hand."""
+        """Appends a statement to the innermost body."""
         self.frames[-1].append(statement)
 
     @contextmanager
     def body(self) -> Iterator[list[ir.Statement]]:
-        """The statements inside form a body of their own."""
+        """Collects the statements inside in a separate body."""
         self.frames.append([])
         self.checks.append({})
         try:
@@ -123,7 +123,7 @@ class Memories:
             self.checks.pop()
 
     def bound(self, value: Value) -> Value:
-        """The value computed once, here."""
+        """Binds the value to a name, so that it is computed once, here."""
         if isinstance(value.expr, (ir.Number, ir.Name)):
             return value
         name = self.fresh("v")
@@ -144,7 +144,7 @@ class Memories:
 
     @contextmanager
     def under(self, test: Any, holds: bool = True) -> Iterator[None]:
-        """What is written inside runs where a test holds, or where it does not."""
+        """Makes the statements inside run only if a test holds, or only if it does not."""
         before = self.active
         if isinstance(test, Test) and holds:
             added = test.conditions
@@ -162,7 +162,7 @@ class Memories:
             self.active = before
 
     def range_of(self, index: Index) -> tuple[int, int]:
-        """The range of an index as far as the active conditions tell."""
+        """The range of an index under the active conditions."""
         low, high = index.low, index.high
         terms = dict(index.terms)
         for condition in self.active:
@@ -186,7 +186,7 @@ class Memories:
         return Place(part.buffer, part.offset.sum, part.conditions)
 
     def part(self, memory: Memory, indices: Sequence[Index], node: ast.AST) -> Memory:
-        """What is left when the first dimensions are fixed."""
+        """The part of a memory with its first dimensions fixed."""
         offset, conditions = memory.offset, memory.conditions
         for index, extent, stride in zip(indices, memory.shape, memory.strides):
             inside, added = self._inside(index, extent, memory.buffer.name, node)
@@ -200,7 +200,7 @@ class Memories:
     def _inside(
         self, index: Index, extent: int, name: str, node: ast.AST
     ) -> tuple[Index, tuple[ir.Condition, ...]]:
-        """An index that leaves its dimension under no conditions but those that come with it."""
+        """An index that is inside its dimension under the conditions returned with it."""
         if index.low >= 0 and index.high < extent:
             return index, ()
         low, high = self.range_of(index)
@@ -229,14 +229,14 @@ class Memories:
         return name
 
     def number(self, buffer: Buffer, access: str) -> int:
-        """The number of a buffer in the launch at hand."""
+        """The number of a buffer in the current launch."""
         if buffer.space == "scratch":
             return buffer.position
         self.used.setdefault(buffer, set()).add(access)
         return list(self.used).index(buffer)
 
     def load(self, place: Place) -> Value:
-        """The element of a place; 0 where it must not be touched."""
+        """The element at a place; 0 where it must not be accessed."""
         dtype = place.buffer.dtype
         number = self.number(place.buffer, "read")
         return Value(ir.Load(number, place.offset, dtype, place.conditions), dtype)
@@ -249,7 +249,7 @@ class Memories:
         self.emit(ir.Store(number, place.offset, value, self._when(place)))
 
     def update(self, place: Place, reducer: str, item: Any, node: ast.AST) -> None:
-        """Combines a value into an element, undisturbed by other tasks."""
+        """Combines a value into an element atomically."""
         self._check_writable(place, node)
         value = converted(as_value(item), place.buffer.dtype)
         for access in ("read", "write"):
@@ -270,7 +270,7 @@ class Memories:
             )
 
     def allocate(self, name: str, dtype: DType, shape: tuple[int, ...]) -> Memory:
-        """Memory of a task alone."""
+        """Allocates memory private to a task."""
         size = 1
         for extent in shape:
             size *= extent
@@ -280,7 +280,7 @@ class Memories:
 
 
 def _has_values(item: object) -> bool:
-    """Whether an index depends on a number that only the run tells."""
+    """Whether an index depends on a number known only when the kernel runs."""
     if isinstance(item, ir.ValueIndex):
         return True
     return isinstance(item, tuple) and any(map(_has_values, item))

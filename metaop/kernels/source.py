@@ -1,4 +1,4 @@
-"""The text of a kernel as a syntax tree, with the lines and the names of the user's program."""
+"""The source of a kernel as a syntax tree, with the user's line numbers and names."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from metaop.errors import KernelError
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """A kernel before it is typed: its function, and what its free names stand for.
+    """A kernel before specialisation: its function, and the namespaces of its free names.
 
-    `spaces` are looked through in order; closures are read when a name is asked for, because a
-    kernel may be defined before what it names.
+    `spaces` are searched in order. Closures are read at look-up, because a kernel may be defined
+    before the objects that it names.
     """
 
     name: str
@@ -29,7 +29,7 @@ class Source:
     cells: Mapping[str, CellType]
 
     def lookup(self, name: str) -> Any:
-        """What a free name stands for; KeyError when it is not defined."""
+        """The value of a free name; raises KeyError if it is not defined."""
         if name in self.cells:
             return self.cells[name].cell_contents
         for space in self.spaces:
@@ -49,7 +49,7 @@ class Source:
 
 
 def source_of(function: Callable[..., Any]) -> Source:
-    """The source of a function; KernelError when Python does not know it."""
+    """The source of a function; raises KernelError if Python does not know it."""
     name = getattr(function, "__name__", repr(function))
     try:
         lines, first = inspect.getsourcelines(function)
@@ -83,14 +83,14 @@ def source_of_text(
     ast.increment_lineno(module, -1)
     tree = module.body[0]
     assert isinstance(tree, ast.FunctionDef)
-    # Line 0 is the head that was put in front; the compiler wants lines from 1 on.
+    # The added head is line 0, but Python's compiler requires lines from 1 on.
     tree.lineno = 1
     code = next(c for c in compile(module, file, "exec").co_consts if isinstance(c, CodeType))
     return _checked(Source(name, tree, code, (words, vars(builtins)), {}))
 
 
 def _checked(source: Source) -> Source:
-    """The source, unless its head is not that of a kernel."""
+    """The source; raises KernelError if its parameters are not those of a kernel."""
     arguments = source.tree.args
     special = (*arguments.posonlyargs, *arguments.kwonlyargs, *arguments.defaults)
     if special or arguments.vararg or arguments.kwarg:

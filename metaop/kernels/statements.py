@@ -45,7 +45,7 @@ class Statements(Loops):
             self._join(name, test, [branch.get(name) for branch in branches], node)
 
     def _join(self, name: str, test: Any, items: list[Any], node: ast.AST) -> None:
-        """The value of a name after a condition."""
+        """Sets the value of a name after a condition."""
         first, second = items
         if first is second:
             return
@@ -56,7 +56,7 @@ class Statements(Loops):
             self.names[name] = self.bound(value)
             return
         self.names.pop(name, None)
-        self.lost[name] = "only one branch of a condition gives it one"
+        self.lost[name] = "only one branch of a condition assigns it"
 
     # --- copies -----------------------------------------------------------------------------------
 
@@ -115,9 +115,9 @@ class Statements(Loops):
     def _everywhere(
         self, target: Memory, write: Callable[[list[Index]], None], call: ast.Call
     ) -> None:
-        """Writes every element of a memory, those of the last dimension side by side."""
+        """Writes every element of a memory, in parallel along the last dimension."""
         if self.in_lanes:
-            raise self.error("copies stand outside of lanes()", call, "assign single elements")
+            raise self.error("copies must be outside lanes()", call, "assign single elements")
         indices: list[Index] = []
 
         def along(dims: tuple[int, ...]) -> None:

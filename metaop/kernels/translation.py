@@ -1,4 +1,4 @@
-"""From a kernel and the types of its operands to loop nests: one launch between two barriers."""
+"""Translates a kernel for given operand types to loop nests, one launch between two barriers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.symbolic import SymInt, hint_of
 
 _AXIS = "task"
-# The iterations that a loop with an unknown extent is taken to have.
+# The assumed number of iterations of a loop with an unknown extent.
 _TYPICAL = 64
 
 
@@ -32,8 +32,8 @@ class Launch(NamedTuple):
 class Translation(Statements):
     """A kernel for given operands.
 
-    `parameters` are what its parameters stand for (buffers, or numbers that are known),
-    `operands` how many inputs and results there are.
+    `parameters` are the values of its parameters (buffers, or known numbers), `operands` is the
+    number of inputs and results.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Translation(Statements):
     def wait(self, node: ast.AST) -> None:
         if len(self.frames) > 1 or self.active:
             raise self.error(
-                "a barrier stands inside a condition or an inner loop",
+                "a barrier is inside a condition or an inner loop",
                 node,
                 "let all tasks come to it together: only loops over range() may be around it",
             )
@@ -83,7 +83,7 @@ class Translation(Statements):
                 self.lost[name] = "values and scratch memory of a task end at a barrier"
 
     def _close(self) -> None:
-        """Makes a launch of what was translated since the last barrier."""
+        """Makes a launch of the statements since the last barrier."""
         body = (*self.allocated, *self.frames[0])
         if self.frames[0]:
             is_vector = not (self.allocated or self.has_open_loops or _has_vectors(body))
@@ -104,7 +104,7 @@ def _role(access: set[str]) -> str:
 
 
 def _ends_with_launch(item: Any) -> bool:
-    """Whether an item lives in a launch: bound values, and the memory of a task."""
+    """Whether an item exists only within a launch: a bound value, or a task's private memory."""
     if isinstance(item, Memory):
         return item.buffer.space == "scratch" or _ends_with_launch(item.offset)
     if isinstance(item, tuple) and not isinstance(item, (Index, Value)):
@@ -129,7 +129,7 @@ def _has_vectors(body: Sequence[ir.Statement]) -> bool:
 
 
 def _work(body: Sequence[ir.Statement]) -> int:
-    """How many statements a body runs."""
+    """The number of statements that a body executes."""
     total = 0
     for statement in body:
         if isinstance(statement, ir.For):

@@ -1,6 +1,6 @@
-"""What expressions of a kernel are while it is translated: indices, tests and typed values.
+"""The values of expressions during translation: indices, tests and typed values.
 
-Beside the classes here, plain Python numbers, types and tuples are values that are known already.
+Plain Python numbers, types and tuples are values that are known at translation time.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from metaop.elementwise.functions import FUNCTIONS
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.dtype import DType
 
-# Beyond this nothing is known of an integer.
+# Bounds of an integer about which nothing is known.
 UNBOUNDED = 1 << 62
 
 
 class Index(NamedTuple):
-    """An integer as a sum of loop variables, with the least and the greatest that it can be."""
+    """An integer as a sum of loop variables, with its smallest and largest possible value."""
 
     sum: ir.Sum
     low: int
@@ -26,28 +26,28 @@ class Index(NamedTuple):
 
     @property
     def constant(self) -> int | None:
-        """The number, when it is known."""
+        """The number, if it is known."""
         return None if self.sum.terms else self.start
 
     @property
     def terms(self) -> list[tuple[ir.Factor, int]]:
-        """Factors with their coefficients, which are literals in a kernel that is translated."""
+        """Factors with their coefficients, which are literals in kernels."""
         return list(self.sum.terms)  # type: ignore[arg-type]
 
     @property
     def start(self) -> int:
-        """What is added to the terms."""
+        """The constant that is added to the terms."""
         return self.sum.constant  # type: ignore[return-value]
 
 
 class Test(NamedTuple):
-    """A truth value: all the conditions hold."""
+    """A boolean that is true if all conditions hold."""
 
     conditions: tuple[ir.Condition, ...]
 
 
 class Value(NamedTuple):
-    """A typed value; weak ones, like Python's numbers, take the type of what they meet."""
+    """A typed value; weak ones, like Python's numbers, take the type of the other operand."""
 
     expr: ir.Expr
     dtype: DType
@@ -137,7 +137,7 @@ def as_value(item: Any) -> Value:
         yes, no = (ir.Number(truth, dtypes.bool_) for truth in (True, False))
         return Value(ir.Choose(item.conditions, yes, no, dtypes.bool_), dtypes.bool_)
     assert isinstance(item, Index)
-    # A size that varies is an index without terms: only these are arguments of a kernel.
+    # A varying size, the only index without terms and without a known constant, is an argument.
     if isinstance(item.constant, int):
         return Value(ir.Number(item.constant, dtypes.int64), dtypes.int64, True)
     return Value(ir.IndexValue(item.sum), dtypes.int64, True)
@@ -159,7 +159,7 @@ def common_type(kinds: Sequence[tuple[DType, bool]]) -> DType:
 def operand_type(function: str, kinds: Sequence[tuple[DType, bool]]) -> DType:
     """The type to which the operands of a table function are converted.
 
-    Raises TypeError when the function does not take them.
+    Raises TypeError if the function does not take them.
     """
     row = FUNCTIONS[function]
     if len(kinds) != row.arity:
@@ -171,7 +171,7 @@ def operand_type(function: str, kinds: Sequence[tuple[DType, bool]]) -> DType:
 
 
 def converted(value: Value, dtype: DType) -> ir.Expr:
-    """The value as an expression of a type."""
+    """The value as an expression, converted to `dtype`."""
     expr = value.expr
     if isinstance(expr, ir.Number):
         kinds = {"bool": bool, "int": int, "float": float}
@@ -182,7 +182,7 @@ def converted(value: Value, dtype: DType) -> ir.Expr:
 
 
 def applied(function: str, *operands: Any) -> Value:
-    """A table function on operands of any types; TypeError when it does not take them."""
+    """A table function of operands of any types; raises TypeError if it does not take them."""
     values = [as_value(operand) for operand in operands]
     if function == "where":
         return selected(values[0], *values[1:])
@@ -193,7 +193,7 @@ def applied(function: str, *operands: Any) -> Value:
 
 
 def selected(test: Any, value: Value, otherwise: Value) -> Value:
-    """`value` where the test holds, else `otherwise`."""
+    """`value` if the test holds, otherwise `otherwise`."""
     dtype = common_type([(one.dtype, one.weak) for one in (value, otherwise)])
     yes, no = converted(value, dtype), converted(otherwise, dtype)
     if isinstance(test, Test):
@@ -203,7 +203,7 @@ def selected(test: Any, value: Value, otherwise: Value) -> Value:
 
 
 def truth(value: Value) -> Value:
-    """A number as a truth value."""
+    """A number as a boolean."""
     if value.dtype is dtypes.bool_:
         return value
     zero = converted(Value(ir.Number(0, value.dtype), value.dtype), value.dtype)

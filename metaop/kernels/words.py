@@ -1,4 +1,4 @@
-"""Calls in a kernel: the words of the language that give a value, and the table functions."""
+"""Calls in a kernel: the words of the language that return a value, and the table functions."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from metaop.unified_graph.dtype import DType
 
 
 class Words(Expressions):
-    """Translates calls that stand in expressions: `word_…` for the words, else the tables."""
+    """Translates calls in expressions: words by the methods `word_…`, others by the tables."""
 
     task: Index
     task_count: int
-    # What the calls of the kernel mean, by line and column.
+    # The words of the kernel's calls, by line and column.
     calls: dict[tuple[int, int], str]
 
     def word(self, node: ast.Call) -> str:
@@ -88,7 +88,7 @@ class Words(Expressions):
 
     def word_scratch(self, node: ast.Call, *_: ast.expr) -> Memory:
         if self.in_lanes:
-            raise self.error("scratch() stands inside lanes()", node, "take it before the loop")
+            raise self.error("scratch() is inside lanes()", node, "call it before the loop")
         shape, dtype = self._memory_arguments(node)
         return self.allocate("scratch memory", dtype, shape)
 
@@ -96,14 +96,14 @@ class Words(Expressions):
         shape, dtype = self._memory_arguments(node)
         if len(self.frames) > 1 or self.active:
             raise self.error(
-                "shared() stands inside a loop or a condition",
+                "shared() is inside a loop or a condition",
                 node,
                 "take it at the beginning of the kernel",
             )
         return whole(self.shared_buffer(dtype, shape))
 
     def shared_buffer(self, dtype: DType, shape: tuple[int, ...]) -> Buffer:
-        """A new memory of all tasks."""
+        """A new memory that all tasks share."""
         raise NotImplementedError
 
     def _memory_arguments(self, node: ast.Call) -> tuple[tuple[int, ...], DType]:
