@@ -51,7 +51,10 @@ REFUSED = {
     "barrier under a condition": ("if x[0] > 0:\n    barrier()  # here", "inside a condition"),
     "value after a barrier": ("a = x[0]\nbarrier()\ny[0] = a  # here", "end at a barrier"),
     "value of one branch": ("if x[0] > 0:\n    a = x[0]\ny[0] = a  # here", "only one branch"),
-    "value of a loop": ("for i in range(3):\n    a = x[i]\ny[0] = a  # here", "it was assigned in a loop"),
+    "value of a loop": (
+        "for i in range(3):\n    a = x[i]\ny[0] = a  # here",
+        "it was assigned in a loop",
+    ),
     "size of scratch": ("s = scratch(x[0], x.dtype)  # here", "size of a memory must be known"),
     "type of scratch": ("s = scratch(4, 4)  # here", "is not a type"),
     "matrix product": ("y[0] = x[0] @ x[1]  # here", "multiplied element by element"),
