@@ -7,6 +7,7 @@ import ctypes
 import fcntl
 import functools
 import hashlib
+import os
 import re
 import shutil
 import subprocess
@@ -130,17 +131,25 @@ def compiled(code: str, folder: Path) -> Path:
 
 @functools.cache
 def _tools() -> tuple[Path, list[Path]]:
-    """A folder with the headers, compiled in advance, and what runs threads: one a process."""
-    folder = Path(tempfile.mkdtemp(prefix="emulator-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    for name in _HEADERS:
-        shutil.copy(HERE / name, folder)
-    header = folder / _HEADERS[0]
-    _compile(*_OF_KERNELS, "-x", "c++-header", str(header), "-o", f"{header}.gch")
-    objects = []
-    for name in _SOURCES:
-        objects.append(folder / f"{name}.o")
-        _compile(*_OF_SOURCES, str(HERE / name), "-o", str(objects[-1]))
+    """A folder with the headers, compiled in advance, and what runs threads.
+
+    Processes that share a folder of kernels share these too; others have their own.
+    """
+    named = os.environ.get("EMULATED_KERNELS")
+    folder = Path(named, "tools") if named else Path(tempfile.mkdtemp(prefix="emulator-"))
+    if not named:
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    objects = [folder / f"{name}.o" for name in _SOURCES]
+    with _locked(folder / "complete") as complete:
+        if not complete.exists():
+            for name in _HEADERS:
+                shutil.copy(HERE / name, folder)
+            header = folder / _HEADERS[0]
+            _compile(*_OF_KERNELS, "-x", "c++-header", str(header), "-o", f"{header}.gch")
+            for name, made in zip(_SOURCES, objects):
+                _compile(*_OF_SOURCES, str(HERE / name), "-o", str(made))
+            complete.touch()
     return folder, objects
 
 
