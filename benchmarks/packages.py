@@ -36,6 +36,12 @@ PACKAGES = {
     "metrics": ("torchmetrics", "lightning_utilities"),
     "train_accelerate": ("accelerate",),
     "graphs": ("torch_geometric",),
+    "agents": ("stable_baselines3",),
+    "gaussian_processes": ("gpytorch", "linear_operator", "pyro"),
+    "beliefs": ("pyro",),
+    "attributions": ("captum",),
+    "flows": ("nflows",),
+    "differential_equations": ("torchdiffeq",),
 }
 LARGEST = 1e-5
 
