@@ -102,7 +102,10 @@ class Interpreter:
         for carried in loop.accumulators:
             identity = REDUCERS[carried.reducer].identity(carried.dtype)
             self.values[carried.name] = np.asarray(identity).astype(carried.dtype.numpy)
-        for step in range(self.integer(loop.extent)):
+        extent = loop.extent
+        if isinstance(extent, ir.ValueIndex):
+            extent = int(self.values[extent.name])
+        for step in range(self.integer(extent)):
             self.loops[loop.axis] = step
             self.body(loop.body)
 

@@ -78,7 +78,7 @@ def test_nests_mean_the_product() -> None:
 @pytest.mark.parametrize("depth", [96, 768])
 def test_what_later_blocks_read_is_asked_for_before(depth: int, right_transposed: bool) -> None:
     nodes, output = product(64, 512, depth, False, right_transposed)
-    plan = schedule(nodes, [output], Machine(Tile(block_columns=128), 1))
+    plan = schedule(nodes, [output], Machine(Tile(block_columns=128)))
     (launch,) = plan.launches
     arrays = [np.zeros(node.shape, np.float32).ravel() for node in launch.buffers]
     interpreter = Interpreter(launch.nest, arrays)
@@ -410,3 +410,50 @@ def test_what_follows_a_sum_with_its_axes_in_another_order_is_fused() -> None:
     (interpreted,) = run_schedule(plan, arrays)
     for found in (interpreted, run(plan, arrays, output)):
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_a_prime_number_of_panels_makes_blocks_of_several() -> None:
+    """Each block packs the right factor: blocks of one panel pack as much as they multiply."""
+    nodes, output = product(8 * 13, 64, 64, False, False)
+    plan = schedule(nodes, [output], Machine(Tile(rows=8, block_rows=32)))
+    (launch,) = plan.launches
+    (tile,) = micro_kernels(launch.nest.body)
+    assert tile.left_stride is not None
+    assert launch.nest.tasks < 13
+    arrays = values(nodes)
+    (found,) = run_schedule(plan, arrays)
+    np.testing.assert_allclose(found, arrays[0] @ arrays[1], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "rows, columns, left_transposed, wanted",
+    [
+        (16, 48, False, (4, 24)),  # tiles of six rows would leave two of eighteen idle
+        (512, 480, False, (4, 24)),  # rows that tiles cover exactly are read in place
+        (512, 512, False, (6, 16)),  # results of short sums would be stored under masks
+        (512, 512, True, (6, 16)),  # nothing can be read in place
+        (16, 25, False, (4, 16)),  # a tile of 24 columns would need a second one for the last
+        (60, 64, False, (6, 16)),
+    ],
+)
+def test_register_tiles_fit_results(
+    rows: int, columns: int, left_transposed: bool, wanted: tuple[int, int]
+) -> None:
+    machine = Machine(Tile(rows=6, columns=16), ((4, 24), (4, 16)), stencils=False, thin=False)
+    nodes, output = product(rows, columns, 40, left_transposed, False)
+    plan = schedule(nodes, [output], machine)
+    (launch,) = plan.launches
+    (tile,) = micro_kernels(launch.nest.body)
+    assert (tile.rows, tile.columns) == wanted
+    if rows < 100:
+        arrays = values(nodes)
+        (found,) = run_schedule(plan, arrays)
+        left = arrays[0].T if left_transposed else arrays[0]
+        np.testing.assert_allclose(found, left @ arrays[1], rtol=1e-4, atol=1e-4)
+
+
+def test_blocks_of_a_depth_may_be_a_little_longer() -> None:
+    nodes, output = product(64, 64, 784, False, False)
+    (launch,) = schedule(nodes, [output], Machine(Tile(depth=384))).launches
+    (tile,) = micro_kernels(launch.nest.body)
+    assert tile.depth.constant == 392

@@ -6,11 +6,12 @@ replace it by another one, for example one that a tuner measured to be faster.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from metaop.codegen.lowering.base.blocks import Tile
-from metaop.codegen.lowering.contractions.axes import narrowest
+from metaop.codegen.lowering.base.blocks import Tile, cost_of_tile
+from metaop.codegen.lowering.contractions.axes import ContractionAxes, narrowest
 from metaop.codegen.lowering.contractions.thin import Thin
 from metaop.codegen.lowering.machine import Machine
 from metaop.codegen.lowering.stencils.geometry import Stencil, stencil_of
@@ -24,7 +25,7 @@ from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.node import Node
-from metaop.unified_graph.symbolic import is_symbolic
+from metaop.unified_graph.symbolic import hint_of, is_symbolic
 
 # Schedules that cut a contraction by sizes other than those of blocks.
 _OWN_SIZES = ("stencil", "thin")
@@ -35,6 +36,8 @@ _MOST_ROWS, _MOST_CHANNELS = 128, 128
 _MOST_EXCESS = 4
 # Fewer products pay if their work is at most this share of plain sums.
 _WORTH = 0.85
+# Another register tile pays if products and packing then take at most this share.
+_CHEAPER = 0.97
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,7 @@ def tactics(
 ) -> Iterator[Tactic]:
     """One tactic for every schedule that a contraction can take on this machine, panels last."""
     tile = machine.tile
-    panels = Tactic("panels", _fitting(kernel, tile))
+    panels = Tactic("panels", _fitting(kernel, storage, uses, machine))
     rate = panels.tile.rate
     # Stencils need plain numbers to cut planes into strips, and strips into registers.
     is_plain = not any(map(is_symbolic, kernel.shape))
@@ -106,9 +109,9 @@ def tactics(
     yield panels
 
 
-def _fitting(kernel: Kernel, tile: Tile) -> Tile:
-    """The register tile for the types of the factors."""
-    contraction, total = kernel.contraction, kernel.roots[0].dtype
+def _fitting(kernel: Kernel, storage: Storage, uses: dict[Node, int], machine: Machine) -> Tile:
+    """The register tile for the types of the factors, and for the rows and columns."""
+    contraction, total, tile = kernel.contraction, kernel.roots[0].dtype, machine.tile
     if contraction is None:
         return tile
     types = {narrowest(contraction.left), narrowest(contraction.right)}
@@ -118,15 +121,35 @@ def _fitting(kernel: Kernel, tile: Tile) -> Tile:
         fitting = (most == 1 and tile.int8) or (most <= 2 and tile.int16) or None
     elif total is not dtypes.float64 and types == {dtypes.bfloat16}:
         fitting = tile.narrow
-    return fitting or tile
+    return fitting or _cheapest(ContractionAxes(kernel, storage, uses), machine)
+
+
+def _cheapest(axes: ContractionAxes, machine: Machine) -> Tile:
+    """The register tile that covers a result with the fewest idle products and the least packing.
+
+    The usual one stays where that makes no difference, and for a batch: its members may exchange
+    rows with other contractions, slice by slice, if all of them cut rows alike.
+    """
+    usual = machine.tile
+    if hint_of(math.prod(axes.batch)) > 1:
+        return usual
+    sizes = math.prod(axes.rows), math.prod(axes.columns), math.prod(axes.depth)
+    is_packed = axes.rows_are_neighbours()
+    tiles = [replace(usual, rows=height, columns=width) for height, width in machine.tiles]
+    costs = {tile: cost_of_tile(sizes, tile, is_packed) for tile in (usual, *tiles)}
+    best = min(costs, key=costs.__getitem__)
+    return best if costs[best] < _CHEAPER * costs[usual] else usual
 
 
 def other_tiles(tactic: Tactic, machine: Machine) -> list[Tactic]:
-    """The tactic with the machine's other register tiles, if it has the default one."""
+    """The tactic with the machine's other register tiles, if it has one of them."""
     tile, usual = tactic.tile, machine.tile
-    if tactic.schedule in _OWN_SIZES or (tile.rows, tile.columns) != (usual.rows, usual.columns):
+    sizes = (tile.rows, tile.columns)
+    known = ((usual.rows, usual.columns), *machine.tiles)
+    if tactic.schedule in _OWN_SIZES or sizes not in known:
         return []
-    tiles = (replace(tile, rows=rows, columns=columns) for rows, columns in machine.tiles)
+    others = (one for one in known if one != sizes)
+    tiles = (replace(tile, rows=rows, columns=columns) for rows, columns in others)
     return [replace(tactic, tile=one) for one in tiles if one.is_possible]
 
 

@@ -63,7 +63,12 @@ THRESHOLDS: dict[str, dict[str, tuple[Any, ...]]] = {
     "codegen.cuda.layout": {"_LARGEST_ROW": (32,), "_SHORT_ROW": (1, 64), "_LARGE_MAP": (1, 16)},
     "codegen.stages": {"_SOON": (0, 100)},
     "codegen.lowering.base.kernel": {"_WHOLE_VECTORS": (1,)},
-    "codegen.lowering.base.blocks": {"PACKING": (0, 1000), "_SHORTEST_BLOCK": (1,)},
+    "codegen.lowering.base.blocks": {
+        "PACKING": (0, 1000),
+        "_STEP": (0, 1000),
+        "_MASKED": (0, 1000),
+        "_SHORTEST_BLOCK": (1,),
+    },
     "codegen.lowering.base.loops": {
         "_LONGEST_REDUCTION": (1, 8),
         "_LARGEST_WINDOW": (1, 1000),
@@ -94,7 +99,12 @@ THRESHOLDS: dict[str, dict[str, tuple[Any, ...]]] = {
     },
     "codegen.lowering.stencils.planes": {"_PLANES": (0.001,), "_CHANNELS": (0.001,)},
     "codegen.lowering.stencils.taps": {"FEWEST_TASKS": (1, 1000), "_MOST_PRODUCTS": (1,)},
-    "codegen.lowering.tactic": {"_MOST_TILES": (8,), "_MOST_ROWS": (8,), "_MOST_CHANNELS": (8,)},
+    "codegen.lowering.tactic": {
+        "_MOST_TILES": (8,),
+        "_MOST_ROWS": (8,),
+        "_MOST_CHANNELS": (8,),
+        "_CHEAPER": (0.0, 1.5),
+    },
     "codegen.lowering.contractions.shared_gemm": {"_LAUNCH": (0,)},
     "codegen.lowering.contractions.thin": {
         "_STEPS": (2, 4),
@@ -109,6 +119,7 @@ THRESHOLDS: dict[str, dict[str, tuple[Any, ...]]] = {
         "_COLUMNS_PER_RELAYOUT": (1,),
         "_COLUMNS_PER_REORDER": (1,),
         "_MOST_OFFSETS": (1,),
+        "_LONGER": (1, 1000),
         "_ROWS_PER_PACKING": (1,),
         "_SHORT": (1, 100000),
     },

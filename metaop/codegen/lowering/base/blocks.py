@@ -5,10 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from metaop.unified_graph.symbolic import content_of, hint_of, is_symbolic
+from metaop.unified_graph.symbolic import content_of, divides, hint_of, is_symbolic, usual_of
 
 # Packing an element takes about as long as this many scalar multiplications.
 PACKING = 20
+# A step of the depth costs a register tile about as much as this many further multiplications.
+_STEP = 16
+# Where tiles reach past the columns, results are stored under masks. That costs about as much as
+# this many multiplications per result.
+_MASKED = 16
 # Parts of symbolic extents with at least this many elements are blocks.
 _SHORTEST_BLOCK = 16
 # Shorter blocks of the depth would read and write tiles too often.
@@ -49,7 +54,8 @@ class Grid(NamedTuple):
     """The tiles of a result: panels of rows and strips of columns, for each batch index.
 
     `workers` tasks run concurrently; each packs its rows and its columns at the costs
-    `packing_left` and `packing_right` per element, 0 if they need no packing.
+    `packing_left` and `packing_right` per element, 0 if they need no packing. With `shared` panels,
+    blocks may differ in size.
     """
 
     panels: int
@@ -58,13 +64,14 @@ class Grid(NamedTuple):
     workers: int
     packing_left: int
     packing_right: int
+    shared: bool = False
 
 
 def cheapest_blocks(grid: Grid, tile: tuple[int, int], most: tuple[int, int]) -> tuple[int, int]:
     """The panels and strips per task that cost least in packing, idle tiles and idle workers.
 
     Blocks cover panels and strips that a task does not pack exactly, because there is nothing past
-    their end. With symbolic numbers of them, some blocks are smaller.
+    their end. With symbolic or shared ones, some blocks are smaller.
     """
 
     panels, strips = hint_of(grid.panels), hint_of(grid.strips)
@@ -77,7 +84,7 @@ def cheapest_blocks(grid: Grid, tile: tuple[int, int], most: tuple[int, int]) ->
         rows, columns = height * tile[0], width * tile[1]
         return rounds * (rows * columns + grid.packing_left * rows + grid.packing_right * columns)
 
-    heights = _block_sizes(grid.panels, most[0], not grid.packing_left)
+    heights = _block_sizes(grid.panels, most[0], not (grid.packing_left or grid.shared))
     widths = _block_sizes(grid.strips, most[1], not grid.packing_right)
     return min(((height, width) for height in heights for width in widths), key=cost)
 
@@ -96,10 +103,42 @@ def balanced(extent: int, most: int, multiple: int = 1) -> int:
     return -(-units // blocks) * multiple
 
 
+def height_of(rows: int, most: int) -> int:
+    """The height of a register tile of at most `most` rows.
+
+    It is one for all but the shortest, so that a changed batch size needs no other kernel.
+    """
+    return balanced(rows, most) if not is_symbolic(rows) and rows <= 2 * most else most
+
+
+def width_of(columns: int, most: int) -> int:
+    """The width of a register tile: `most` columns, or half as many if that covers all columns.
+
+    Half of a tile is whole vectors only if its width is a power of two.
+    """
+    is_narrow = most & (most - 1) == 0 and usual_of(columns) <= most // 2
+    return most // 2 if is_narrow else most
+
+
+def cost_of_tile(sizes: tuple[int, int, int], tile: Tile, is_packed: bool) -> float:
+    """The cost of a step of the depth in multiplications: idle ones, packing and masked stores too.
+
+    `sizes` are rows, columns and depth. Each block packs its rows if `is_packed`, or if tiles do not
+    cover them exactly; otherwise it reads them in place.
+    """
+    rows, columns, depth = sizes
+    height, width = height_of(rows, tile.rows), width_of(columns, tile.columns)
+    cost = -(-rows // height) * -(-columns // width) * (height * width + _STEP)
+    if is_packed or not divides(height, rows):
+        cost += PACKING * rows * -(-columns // tile.block_columns)
+    masked = 0 if divides(width, columns) else hint_of(rows * columns * _MASKED) / hint_of(depth)
+    return float(hint_of(cost) + masked)
+
+
 def exact_block(extent: int, most: int) -> int | None:
     """The size of equal blocks of at most `most` that cover `extent` exactly, or None.
 
-    It prefers multiples of 16, which are packed in whole vectors.
+    It prefers multiples of 16, which are packed in whole vectors, to sizes that are hardly longer.
     """
     if is_symbolic(extent):
         size = exact_block(content_of(extent), most)
@@ -108,7 +147,8 @@ def exact_block(extent: int, most: int) -> int | None:
         return extent if hint_of(extent) <= most and extent <= 2 * most else None
     fewest = -(-extent // most)
     sizes = [extent // n for n in range(fewest, 3 * fewest) if extent % n == 0]
-    return next((size for size in sizes if size % 16 == 0), sizes[0] if sizes else None)
+    long = [size for size in sizes if 4 * size >= 3 * sizes[0]]
+    return next((size for size in long if size % 16 == 0), sizes[0] if sizes else None)
 
 
 def window_block(offsets: int, inner: int, most: int) -> int:

@@ -26,6 +26,8 @@ from metaop.codegen.lowering.base.blocks import (
     balanced,
     cheapest_blocks,
     exact_block,
+    height_of,
+    width_of,
     window_block,
 )
 from metaop.codegen.lowering.contractions.axes import ContractionAxes, narrowest
@@ -37,7 +39,7 @@ from metaop.fusion.recognise import window_axes
 from metaop.fusion.storage import Storage
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.node import Node
-from metaop.unified_graph.symbolic import divides, hint_of, is_symbolic, maximum, usual_of
+from metaop.unified_graph.symbolic import divides, hint_of, is_symbolic, maximum
 
 # Sums over more offsets are not windows: the gradient of a weight sums over whole images.
 _MOST_OFFSETS = 64
@@ -47,6 +49,8 @@ _COLUMNS_PER_REORDER = 512
 _COLUMNS_PER_RELAYOUT = 64
 # Sums of at most this many products, or for this many columns, are short compared to longer rows.
 _SHORT = 128
+# Blocks of the depth may exceed their usual length by this fraction of it, if they are fewer then.
+_LONGER = 8
 # With more rows than this, packing the right factor costs little compared to multiplying.
 _ROWS_PER_PACKING = 512
 
@@ -89,11 +93,8 @@ class Tiling(ContractionAxes):
         # The types of packed elements.
         self.panel = self.scalar if self.together == 1 else dtypes.int32
         self.left_panel = self.in_place if self.packs_rows else self.panel
-        width = tile.columns * 4 // self.scalar.itemsize
-        self.tile_columns = width if usual_of(columns) > width // 2 else width // 2
-        # One tile for all but the shortest, so that a changed batch size needs no other kernel.
-        is_short = not is_symbolic(rows) and rows <= 2 * tile.rows
-        self.tile_rows = balanced(rows, tile.rows) if is_short else tile.rows
+        self.tile_columns = width_of(columns, tile.columns * 4 // self.scalar.itemsize)
+        self.tile_rows = height_of(rows, tile.rows)
         longer, shorter = sorted((columns, depth), key=hint_of, reverse=True)
         if not is_symbolic(rows) and self._is_long(tile, rows, longer, shorter):
             self.tile_rows = exact_block(rows, tile.rows) or self.tile_rows
@@ -120,6 +121,7 @@ class Tiling(ContractionAxes):
                 2 * threads,
                 PACKING * tile.rate if self.left_stride is None else 0,
                 0 if is_packed else PACKING * tile.rate,
+                near is None,
             ),
             (self.tile_rows, self.tile_columns),
             most,
@@ -128,8 +130,8 @@ class Tiling(ContractionAxes):
         self.row_blocks = -(-rows // self.block_rows)
         if is_packed:
             self.packed = packed(self, -(-strips // strip) * strip)
-        # The panels, if blocks of different sizes share them: then there is nothing past the last,
-        # and the current size does not determine the size of blocks.
+        # The panels, if blocks of different sizes share them: then there is nothing past the last.
+        # If they are symbolic, the current size does not determine the size of blocks.
         self.uneven = None
         if is_symbolic(panels):
             self.uneven, self.block_rows = panels, most[0] * self.tile_rows
@@ -137,6 +139,8 @@ class Tiling(ContractionAxes):
             workers = max(2 * threads // hint_of(others), 1)
             fewest = -(-panels // (most[0] * workers)) * workers
             self.row_blocks = -maximum([-panels, -fewest])
+        elif self.left_stride is not None and not divides(panel, panels):
+            self.uneven = panels
 
     @property
     def packs_rows(self) -> bool:
@@ -169,7 +173,7 @@ class Tiling(ContractionAxes):
     ) -> None:
         """The order of the depth, its blocks, and how the left factor is read."""
         rows, columns, depth = extents
-        self.block_depth = exact_block(depth, tile.depth) or balanced(depth, tile.depth)
+        self.block_depth = exact_block(depth, _longest(tile)) or balanced(depth, tile.depth)
         self.block_depth += -self.block_depth % self.step
         self.run, self.offsets_inside = depth, 1
         is_whole = divides(self.tile_rows, rows)
@@ -215,7 +219,7 @@ class Tiling(ContractionAxes):
         """
         for first in range(len(self.depth)):
             run = math.prod(self.depth[first:])
-            block = exact_block(run, tile.depth)
+            block = exact_block(run, _longest(tile))
             if block is None or block % self.step or (first and hint_of(run) < SHORTEST_RUN):
                 continue
             stride = self._stride_of_left(first)
@@ -235,3 +239,8 @@ class Tiling(ContractionAxes):
         return (
             math.prod(self.batch) * -(-rows // self.block_rows) * -(-columns // self.block_columns)
         )
+
+
+def _longest(tile: Tile) -> int:
+    """The longest block of a depth that blocks cover exactly."""
+    return tile.depth + tile.depth // _LONGER
