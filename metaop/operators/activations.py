@@ -17,27 +17,27 @@ from metaop.unified_graph.node import Node
 
 _SELU_ALPHA = 1.6732632423543772
 _SELU_SCALE = 1.0507009873554805
-# Keeps the logarithm of an exponential number that is 0 finite.
+# Added to exponential samples, which may be 0, so that their logarithm is finite.
 _TINY = 1e-30
 
 
 @composite
 def leaky_relu(input: Node, slope: float) -> Node:
-    """x where it is positive, else x * slope."""
+    """x if it is positive, else x * slope."""
     return where(input > 0, input, input * slope)
 
 
 @composite
 @in_compute_type
 def elu(input: Node, alpha: float) -> Node:
-    """x where it is positive, else alpha * (exp(x) - 1)."""
+    """x if it is positive, else alpha * (exp(x) - 1)."""
     return where(input > 0, input, _expm1_below(input) * alpha)
 
 
 @composite
 @in_compute_type
 def celu(input: Node, alpha: float) -> Node:
-    """x where it is positive, else alpha * (exp(x / alpha) - 1)."""
+    """x if it is positive, else alpha * (exp(x / alpha) - 1)."""
     return where(input > 0, input, _expm1_below(input / alpha) * alpha)
 
 
@@ -49,7 +49,7 @@ def selu(input: Node) -> Node:
 
 
 def _expm1_below(node: Node) -> Node:
-    # Clamped, so that large inputs, which are not selected, leave no infinity in the gradient.
+    # Clamped, so that large inputs, which are not selected, do not make the gradient NaN.
     return apply("expm1", apply("clamp_max", node, 0))
 
 
@@ -94,7 +94,7 @@ def softsign(input: Node) -> Node:
 
 @composite
 def hardtanh(input: Node, low: float, high: float) -> Node:
-    """x limited to low … high."""
+    """x clamped to low … high."""
     return clip(input, low, high)
 
 
@@ -115,13 +115,13 @@ def hardsigmoid(input: Node) -> Node:
 
 @composite
 def hardshrink(input: Node, bound: float) -> Node:
-    """x where it lies outside -bound … bound, else 0."""
+    """x if it is outside -bound … bound, else 0."""
     return where((input >= -bound) & (input <= bound), 0, input)
 
 
 @composite
 def softshrink(input: Node, bound: float) -> Node:
-    """x moved towards 0 by `bound`, and 0 where it is not further away than that."""
+    """x moved towards 0 by `bound`, and 0 if it is within -bound … bound."""
     return where(input > bound, input - bound, where(input < -bound, input + bound, input * 0))
 
 
@@ -134,18 +134,18 @@ def tanhshrink(input: Node) -> Node:
 
 @composite
 def threshold(input: Node, bound: float, value: float) -> Node:
-    """x where it exceeds `bound`, else `value`."""
+    """x if it exceeds `bound`, else `value`."""
     return where(input <= bound, value, input)
 
 
 @composite
 def prelu(input: Node, weight: Node) -> Node:
-    """x where it is positive, else x times the slope of its channel (dimension 1)."""
+    """x if it is positive, else x times the slope of its channel (dimension 1)."""
     channels = input.shape[1] if input.ndim >= 2 else 1
     if weight.size not in (1, channels) or weight.ndim > 1:
         raise ShapeError(
             f"prelu: weight {list(weight.shape)} does not fit input {list(input.shape)}",
-            fix=f"weight has 1 element or one for each of the {channels} channels",
+            fix=f"pass a weight with 1 element, or with one per channel ({channels})",
         )
     if weight.size == 1:
         slope = reshape(weight, ())
@@ -156,7 +156,7 @@ def prelu(input: Node, weight: Node) -> Node:
 
 @composite
 def rrelu(input: Node, seed: Node, lower: float, upper: float) -> Node:
-    """x where it is positive, else x times a slope drawn evenly from lower … upper."""
+    """x if it is positive, else x times a slope drawn uniformly from lower … upper."""
     slope = unit_uniform(seed, input.shape, input.dtype) * (upper - lower) + lower
     return where(input > 0, input, input * cast(slope, input.dtype))
 
@@ -164,7 +164,7 @@ def rrelu(input: Node, seed: Node, lower: float, upper: float) -> Node:
 @composite
 @in_compute_type
 def gumbel_softmax(input: Node, seed: Node, tau: Node, hard: bool, dim: int) -> Node:
-    """softmax((x + Gumbel noise) / tau): a sample of one class, soft or, in value, one-hot."""
+    """softmax((x + Gumbel noise) / tau); with `hard`, one-hot with a straight-through gradient."""
     uniform = unit_uniform(seed, input.shape, input.dtype)
     noise = -apply("log", -apply("log1p", -uniform) + _TINY)
     soft = _softmax((input + noise) / tau, dim)
@@ -194,7 +194,7 @@ def glu(input: Node, dim: int) -> Node:
 
 @composite
 def softmax(input: Node, dim: int, dtype: DType | None) -> Node:
-    """exp(x) over its sum along `dim`, with the maximum subtracted first."""
+    """exp(x) divided by its sum along `dim`, with the maximum subtracted first."""
     return _in_float(input, dtype, lambda x: _softmax(x, dim))
 
 
@@ -202,7 +202,7 @@ def _softmax(input: Node, dim: int) -> Node:
     if not input.ndim:
         return input * 0 + 1.0
     powers = apply("exp", input - _maximum(input, dim))
-    # One division for each row; the sum is at least 1.
+    # One division per row; the sum is at least 1.
     return powers * apply("reciprocal", reduce_axes("add", powers, [dim], keepdim=True))
 
 

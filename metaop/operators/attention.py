@@ -32,7 +32,7 @@ def attention(
 ) -> Node:
     """softmax(query key^T * scale + mask) value: (…, L, E), (…, S, E), (…, S, V) -> (…, L, V).
 
-    A boolean mask is true where attention may go. Rows that may attend to nothing give zeros.
+    A boolean mask is true at keys that take part. Rows without any such key give zeros.
     With `grouped`, several query heads (dimension -3) share a key and value head.
     """
     if grouped:
@@ -50,14 +50,14 @@ def attention_with_weights(
     seed: Node | None,
     probability: float,
 ) -> tuple[Node, Node]:
-    """`attention` and the weights (…, L, S), after dropout, with which it mixes the values."""
+    """`attention` and its weights (…, L, S) after dropout."""
     weights = _weights(query, key, value, mask, seed, probability, False, None)
     return _mixed(weights, value), cast(weights, value.dtype)
 
 
 @composite
 def additive_mask(excluded: Node, dtype: DType) -> Node:
-    """-inf where a boolean mask excludes an element, else 0."""
+    """The additive form of a mask: -inf where `excluded` is true, else 0."""
     return where(excluded, constant(-math.inf, dtype), 0)
 
 
@@ -86,7 +86,7 @@ def _weights(
 
 
 def _mixed(weights: Node, value: Node) -> Node:
-    """The values of each row summed by weight."""
+    """The weighted sums of the values."""
     values = unsqueeze(_swapped(cast(value, weights.dtype)), value.ndim - 2)
     product = unsqueeze(weights, weights.ndim - 1) * values
     return cast(reduce_axes("add", product, [product.ndim - 1]), value.dtype)
@@ -113,12 +113,12 @@ def _softmax(scores: Node, masked: bool) -> Node:
     total = reduce_axes("add", powers, last, keepdim=True)
     if masked:
         total = where(total.equals(0), 1, total)
-    # One division for each row; the total is at least 1.
+    # One division per row; the total is at least 1.
     return powers * apply("reciprocal", total)
 
 
 def _repeated(shared: Node, query: Node) -> Node:
-    """Each head as often as there are query heads for it."""
+    """Each key or value head, repeated for the query heads that share it."""
     heads = query.shape[-3]
     shape = (*shared.shape[:-3], heads, *shared.shape[-2:])
     indices = list(IndexMap.axes(shape))

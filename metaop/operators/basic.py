@@ -12,25 +12,25 @@ from metaop.unified_graph.node import Node, Scalar, Shape, constant
 
 @composite
 def alias(source: Node) -> Node:
-    """The same value under another name."""
+    """The same value, as another node."""
     return source
 
 
 @composite
 def clone(source: Node) -> Node:
-    """The same value in memory of its own."""
+    """A copy with its own memory."""
     return source
 
 
 @composite
 def overwrite(old: Node, new: Node) -> Node:
-    """`new`, in the place of `old`, whose gradient becomes zero."""
+    """`new`, which replaces `old`; the gradient of `old` is zero."""
     return where(constant(False, dtypes.bool_, new.shape), old, new)
 
 
 @composite
 def convert(source: Node, dtype: DType) -> Node:
-    """The values as another element type."""
+    """The values converted to another dtype."""
     return cast(source, dtype)
 
 
@@ -42,11 +42,11 @@ def expand(source: Node, shape: Shape) -> Node:
 
 @composite
 def filled(value: Node, shape: Shape, dtype: DType) -> Node:
-    """A tensor with one value everywhere, given as a scalar argument."""
+    """A tensor filled with a scalar argument."""
     return broadcast_to(cast(value, dtype), shape)
 
 
 @composite(variadic=True)
 def constant_fill(inputs: tuple[Node, ...], value: Scalar, shape: Shape, dtype: DType) -> Node:
-    """A tensor of a number known when it is compiled (zeros, ones); takes no inputs."""
+    """A tensor filled with a constant that is compiled in (zeros, ones); takes no inputs."""
     return constant(value, dtype, shape)

@@ -73,7 +73,7 @@ def bessel_j0(source: Node) -> Node:
 @composite
 def bessel_j1(source: Node) -> Node:
     """The Bessel function of the first kind of order 1."""
-    # Not abs: its slope of 0 at 0 would hide the slope of this function.
+    # Not abs, whose gradient of 0 at 0 would hide the gradient of this function.
     size = _first_kind(where(source < 0.0, -source, source), 1)
     return where(source < 0.0, -size, size)
 
@@ -91,7 +91,7 @@ def bessel_y1(source: Node) -> Node:
 
 
 def _decaying(source: Node, order: int, scaled: bool) -> Node:
-    """The modified Bessel function of the second kind, times exp(x) when `scaled`."""
+    """The modified Bessel function of the second kind, times exp(x) if `scaled`."""
     close = source <= _DECAYING
     small, large = where(close, source, _DECAYING), where(close, _DECAYING, source)
     logarithm = apply("log", small * 0.5)

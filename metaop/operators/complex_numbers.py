@@ -32,7 +32,7 @@ def joined(real: Node, imag: Node) -> Node:
 
 @composite
 def angle(source: Node) -> Node:
-    """The angle in the complex plane; of real numbers 0 or pi, NaN kept, with a gradient of 0."""
+    """The angle of real numbers in the complex plane: 0 or pi; NaN stays NaN; the gradient is 0."""
     if source.dtype.is_complex:
         return apply("atan2", imaginary_part(source), real_part(source))
     # The product keeps NaN, with a gradient of 0; infinity times 0 would be NaN.

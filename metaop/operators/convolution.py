@@ -121,7 +121,7 @@ def _channel_axes(batch: int, outputs: int, groups: int) -> Sizes:
 def _group_and_channel(
     axes: tuple[IndexExpr, ...], groups: int, outputs: int
 ) -> tuple[IndexExpr, IndexExpr]:
-    """The group and the output channel as expressions of the axes of the box."""
+    """The group and the output channel as index expressions over the axes of the box."""
     if groups == 1:
         return constant(0), axes[1]
     return axes[1], axes[1] * (outputs // groups) + axes[2]
@@ -130,12 +130,12 @@ def _group_and_channel(
 def _split(
     axes: tuple[IndexExpr, ...], lead: int, spatial: int
 ) -> tuple[tuple[IndexExpr, ...], IndexExpr, tuple[IndexExpr, ...]]:
-    """The position axes, the channel axis and the kernel axes behind the leading ones."""
+    """The position axes, the channel axis and the kernel axes, which follow the leading ones."""
     return axes[lead : lead + spatial], axes[lead + spatial], axes[lead + spatial + 1 :]
 
 
 def _product(input: Node, of_input: IndexMap, weight: Node, of_weight: IndexMap) -> Node:
-    # 16-bit floats are multiplied and summed in float32.
+    # 16-bit floats are multiplied and accumulated in float32.
     compute = input.dtype.compute
     return reindex(cast(input, compute), of_input) * reindex(cast(weight, compute), of_weight)
 

@@ -15,7 +15,7 @@ from metaop.unified_graph.node import Node, constant
 
 @composite(differentiable=False)
 def bincount(source: Node, weights: Node | None, extent: int) -> Node:
-    """The number (or the weight) of elements with each value 0 … extent - 1."""
+    """The number of elements with each value 0 … extent - 1, or the sum of their weights."""
     if weights is None:
         amounts = constant(1, dtypes.int64, source.shape)
     else:
@@ -26,12 +26,12 @@ def bincount(source: Node, weights: Node | None, extent: int) -> Node:
 
 @composite(differentiable=False)
 def extremes(source: Node) -> tuple[Node, Node]:
-    """The least and the greatest element of a vector."""
+    """The smallest and the largest element of a vector."""
     return reduce_axes("min", source, (0,)), reduce_axes("max", source, (0,))
 
 
 def _limits(source: Node, low: Node | None, high: Node | None, around: float) -> tuple[Node, Node]:
-    """Limits that are finite and differ: those given or the extremes, and `around` a single one."""
+    """Finite limits: those given, or the extremes; if they are equal, both moved by `around`."""
     if low is None or high is None:
         low, high = reduce_axes("min", source, (0,)), reduce_axes("max", source, (0,))
     low, high = cast(low, source.dtype), cast(high, source.dtype)
@@ -43,7 +43,7 @@ def _limits(source: Node, low: Node | None, high: Node | None, around: float) ->
 
 @composite(differentiable=False)
 def bin_edges(source: Node, low: Node | None, high: Node | None, bins: int) -> Node:
-    """The edges (bins + 1,) of equal intervals; without limits they hold the vector `source`."""
+    """The edges (bins + 1,) of equal intervals; the default limits are the extremes of `source`."""
     low, high = _limits(source, low, high, 0.5)
     number = index_along((bins + 1,), 0)
     low, high = (views.broadcast_to(one, number.shape) for one in (low, high))
@@ -55,14 +55,14 @@ def bin_edges(source: Node, low: Node | None, high: Node | None, bins: int) -> N
 
 @composite(differentiable=False)
 def histc(source: Node, low: Node | None, high: Node | None, bins: int) -> Node:
-    """How many elements of a vector lie in each of `bins` equal intervals from `low` to `high`.
+    """The number of elements of a vector in each of `bins` equal intervals from `low` to `high`.
 
-    Without limits they are the extremes.
+    The default limits are the extremes.
     """
     low, high = _limits(source, low, high, 1.0)
     low, high = (views.broadcast_to(one, source.shape) for one in (low, high))
     inside = (source >= low) & (source <= high)
-    # The bins are found by arithmetic, as PyTorch does, and not by comparing with edges.
+    # Like PyTorch, compute the bins arithmetically rather than by comparison with the edges.
     place = (where(inside, source, low) - low) * bins / (high - low)
     place = where(inside, apply("minimum", cast(place, dtypes.int64), bins - 1), bins)
     counts = bincount(place, None, bins + 1)

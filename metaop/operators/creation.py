@@ -1,4 +1,4 @@
-"""Tensors made from nothing: ranges and the identity matrix."""
+"""Tensors without tensor inputs: ranges and the identity matrix."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def iota(extent: int) -> Node:
 
 @composite
 def arange(start: Node | None, step: Node | None, extent: int, dtype: DType) -> Node:
-    """`start + i * step`, computed in the type of the arguments; 0 and 1 when absent."""
+    """`start + i * step`, computed in the type of the arguments; the defaults are 0 and 1."""
     values = iota(extent)
     given = step if step is not None else start
     if given is not None:
@@ -43,7 +43,7 @@ def linspace(start: Node, end: Node, steps: int, dtype: DType) -> Node:
 
 @composite(variadic=True)
 def eye(inputs: tuple[Node, ...], rows: int, columns: int, dtype: DType) -> Node:
-    """Ones on the diagonal of a matrix of zeros; the one is compiled in, or the only input."""
+    """A matrix with ones on its diagonal; the one is compiled in, or is the only input."""
     row = index_node(index_expr.axis(0, rows), (rows, columns))
     column = index_node(index_expr.axis(1, columns), (rows, columns))
     is_diagonal = row.equals(column)

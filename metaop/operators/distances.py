@@ -15,7 +15,7 @@ from metaop.unified_graph.node import Node
 def pairwise(left: Node, right: Node, order: float) -> Node:
     """The norm of every difference of rows: (…, m, k), (…, n, k) -> (…, m, n).
 
-    Differences, not the expanded square, so that near rows have exact distances.
+    It subtracts rows instead of expanding the square, which would be inaccurate for close rows.
     """
     difference = unsqueeze(left, left.ndim - 1) - unsqueeze(right, right.ndim - 2)
     return _norm_of(difference, order)
@@ -29,7 +29,7 @@ def pair_distances(input: Node, rows: Node, others: Node, order: float) -> Node:
 
 
 def _norm_of(difference: Node, order: float) -> Node:
-    """The norm over the last axis; of order 0 the number of differences, NaN if one is NaN."""
+    """The norm over the last axis; order 0 counts nonzero differences, or is NaN if one is NaN."""
     last = (difference.ndim - 1,)
     if order == 0:
         differs = apply("clamp_max", apply("ceil", apply("abs", difference)), 1)

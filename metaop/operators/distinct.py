@@ -17,7 +17,7 @@ from metaop.unified_graph.node import Node
 
 
 def _starts(source: Node, dim: int) -> Node:
-    """Whether an element differs from the one before along `dim`; the first does, and NaN."""
+    """Whether an element differs from its predecessor along `dim`; the first and NaN always do."""
     length = source.shape[dim] - 1
     later = views.slice_dimension(source, dim, 1, length)
     earlier = views.slice_dimension(source, dim, 0, length)
@@ -27,16 +27,16 @@ def _starts(source: Node, dim: int) -> Node:
 
 
 def _scattered(values: Node, places: Node) -> Node:
-    """Rows of values, each element brought to its place in the row."""
+    """Rows of values, each element moved to its position in the row."""
     axes = IndexMap.axes(values.shape)
     index_map = IndexMap(values.shape, (*axes[:-1], lookup(1, axes, values.shape[-1])))
     return reduce_with_map("add", values, index_map, values.shape, (places,))
 
 
 def _row_ranks(rows: Node) -> Node:
-    """Numbers (rows,) in the order of rows, equal ones for equal rows.
+    """The ranks (rows,) of rows in lexicographic order; equal rows have equal ranks.
 
-    Columns become ranks, and pairs of neighbouring columns one, until one is left.
+    Columns become ranks, and pairs of neighbouring columns are merged until one is left.
     """
     count, width = rows.shape
     columns = views.permute(rows, (1, 0))
@@ -56,10 +56,10 @@ def _row_ranks(rows: Node) -> Node:
 
 @composite(differentiable=False)
 def runs(rows: Node, in_order: bool) -> tuple[Node, ...]:
-    """Where equal rows of a matrix (or elements of a vector) are brought together.
+    """The runs of equal rows of a matrix, or of equal elements of a vector.
 
-    Gives how many distinct ones there are up to each, their number, and with `in_order` the places
-    of the rows in order; else neighbours are compared as they stand.
+    Returns the number of runs up to each row, the number of all runs and, with `in_order`, the
+    sorting order of the rows; without it, only adjacent rows are compared.
     """
     order = None
     if in_order:
@@ -77,7 +77,7 @@ def runs(rows: Node, in_order: bool) -> tuple[Node, ...]:
 
 @composite(differentiable=False)
 def run_starts(counts: Node, order: Node | None, count: int) -> tuple[Node, Node]:
-    """The first row of each run, and how many rows each has."""
+    """The first row of each run, and the number of its rows."""
     starts = first_places(counts, count, 0)
     last = views.pad(starts, (-1,), (1,), counts.size)
     return (starts if order is None else views.take(order, 0, starts)), last - starts
@@ -92,7 +92,7 @@ def run_numbers(counts: Node, order: Node | None) -> Node:
 
 @composite(differentiable=False)
 def mode(source: Node, dim: int) -> Node:
-    """The last place along `dim`, which stays, of the most frequent element, the least of them."""
+    """The last index along `dim` (kept) of the smallest of the most frequent elements."""
     order = order_along(source, dim)
     counts = count_up_to(_starts(views.gather(source, dim, order), dim), dim)
     axes = list(IndexMap.axes(source.shape))

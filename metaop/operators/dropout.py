@@ -1,6 +1,6 @@
 """Dropout: elements or whole channels zeroed by a mask of counter-based random bits.
 
-The mask is a function of the seed and the element's index: recomputing it gives it again.
+The mask is a function of the seed and the element's index, so backward recomputes it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _SATURATION = -1.7580993408473766
 
 
 def _kept(seed: Node, shape: Shape, probability: float) -> Node:
-    """A truth value per element, true with the probability 1 - `probability`."""
+    """A boolean per element, true with probability 1 - `probability`."""
     bound = math.floor(probability * 2.0**32) - (1 << 31)
     upper = apply("right_shift", random_bits(seed, shape), constant(32, dtypes.int64))
     return upper >= min(bound, (1 << 31) - 1)
 
 
 def _mask_shape(shape: Shape, lead: int | None) -> Shape:
-    """The shape of a mask that is constant behind the first `lead` dimensions."""
+    """The shape of a mask that is constant along all but the first `lead` dimensions."""
     return shape if lead is None else (*shape[:lead], *(1 for _ in shape[lead:]))
 
 
@@ -40,7 +40,7 @@ def dropout(input: Node, seed: Node, probability: float, lead: int | None) -> No
 
 @composite
 def alpha_dropout(input: Node, seed: Node, probability: float, lead: int | None) -> Node:
-    """Dropout that keeps mean 0 and variance 1 of activations that SELU made."""
+    """Dropout that preserves mean 0 and variance 1 of SELU activations."""
     if probability == 1:
         return input * 0
     keep = 1.0 - probability

@@ -31,7 +31,7 @@ class Equation:
 
 
 def parse(equation: str, ranks: Sequence[int]) -> Equation:
-    """The equation with its ellipses spelled out for operands of the given ranks."""
+    """The equation with its ellipses expanded for operands of the given ranks."""
     text = equation.replace(" ", "")
     left, arrow, right = text.partition("->")
     terms = left.split(",")
@@ -92,14 +92,14 @@ class _Operand:
 
 
 def contracts(equation: Equation) -> bool:
-    """Whether the sum goes over a label of several operands: it is a product of matrices."""
+    """Whether it sums over a label that several operands share, as a matrix product does."""
     shared = [label for labels in equation.operands for label in set(labels)]
     return any(shared.count(label) > 1 for label in set(shared) - set(equation.result))
 
 
 @composite(variadic=True)
 def einsum(operands: tuple[Node, ...], equation: Equation) -> Node:
-    """The sum over all labels that the result lacks of the product of the operands.
+    """The product of the operands, summed over all labels that the result lacks.
 
     Operands are contracted in pairs, the pair with the smallest result first.
     """
@@ -140,7 +140,7 @@ def _extents(operands: Sequence[Node], equation: Equation) -> dict[Label, int]:
 
 
 def _diagonal(node: Node, labels: Labels) -> tuple[Node, Labels]:
-    """Repeated labels of one operand read its diagonal."""
+    """The operand without repeated labels, whose diagonal is read."""
     distinct = tuple(dict.fromkeys(labels))
     if len(distinct) == len(labels):
         return node, labels
@@ -190,7 +190,7 @@ def _contract(first: _Operand, second: _Operand, needed: set[Label], result: Lab
 
 
 def _spread(operand: _Operand, order: Labels) -> Node:
-    """The operand with its dimensions in `order`, those that it lacks of extent 1."""
+    """The operand with its dimensions in `order`; those that it lacks have extent 1."""
     present = [label for label in order if label in operand.labels]
     node = permute(operand.node, [operand.labels.index(label) for label in present])
     extents = dict(zip(present, node.shape))

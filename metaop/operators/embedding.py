@@ -1,4 +1,4 @@
-"""Embeddings: rows of a table chosen by indices, alone or summed in bags."""
+"""Embeddings: rows of a table looked up by indices, singly or summed in bags."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from metaop.unified_graph.node import Node, constant, index_node
 def embedding(indices: Node, weight: Node, padding: int | None, scale_by_frequency: bool) -> Node:
     """Rows of `weight` (V, E) at `indices` (…): (…, E).
 
-    The row `padding` gets no gradient. With `scale_by_frequency` the gradient of a row is divided
-    by the number of times that the row is used.
+    The row `padding` gets no gradient. With `scale_by_frequency`, the gradient of a row is divided
+    by the number of its uses.
     """
     indices = _checked_indices("embedding", indices, weight)
     rows = take(weight, 0, indices)
@@ -29,7 +29,7 @@ def embedding(indices: Node, weight: Node, padding: int | None, scale_by_frequen
     if scale_by_frequency:
         share = 1.0 / cast(_uses(indices, weight.shape[0]), rows.dtype)
         scale = unsqueeze(take(share, 0, indices), indices.ndim)
-        # The same value, but only the scaled part has a gradient.
+        # The value does not change, but gradients flow through the scaled part only.
         fixed = stop_gradient(rows)
         rows = fixed + (rows - fixed) * scale
     return rows
@@ -50,7 +50,7 @@ def _checked_indices(operator: str, indices: Node, weight: Node) -> Node:
 
 
 def _uses(indices: Node, rows: int) -> Node:
-    """How often each row is used."""
+    """The number of uses of each row."""
     ones = constant(1, dtypes.int64, indices.shape)
     own = lookup(1, IndexMap.axes(indices.shape), rows)
     return reduce_with_map("add", ones, IndexMap(indices.shape, [own]), (rows,), (indices,))

@@ -17,7 +17,7 @@ from metaop.unified_graph.symbolic import as_float
 
 
 def stop_gradient(node: Node) -> Node:
-    """The value of `node`, which no gradient flows into."""
+    """The value of `node`, without a gradient."""
     return apply("stop_gradient", node)
 
 
@@ -62,7 +62,7 @@ def _narrow(result: Node, dtype: DType) -> Node:
 
 
 def squared_modulus(node: Node) -> Node:
-    """The square of the distance from 0, which is real."""
+    """The squared modulus, which is real."""
     if not node.dtype.is_complex:
         return node * node
     real, imag = real_part(node), imaginary_part(node)
@@ -92,5 +92,5 @@ def reduce_loss(loss: Node, reduction: str) -> Node:
 
 
 def clip(node: Node, low: Scalar, high: Scalar) -> Node:
-    """`node` limited to `low … high`, with gradient zero on and beyond the limits."""
+    """`node` clamped to `low … high`, with gradient zero at and beyond the limits."""
     return where(node <= low, low, where(node >= high, high, node))

@@ -1,4 +1,4 @@
-"""Max pooling over windows that begin at pseudo-random places (B. Graham, 2014)."""
+"""Max pooling over windows with pseudo-random starts (Graham, 2014)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def fractional_max_pool(
 ) -> tuple[Node, Node]:
     """The maxima of (N, C, *extents) over `output` windows per dimension, and their offsets.
 
-    `samples` (N, C, D), in [0, 1), say where the windows begin; the last one ends at the border.
+    `samples` (N, C, D), in [0, 1), determine where windows begin; the last one ends at the border.
     """
     spatial = len(kernel)
     extents = input.shape[2:]
@@ -55,7 +55,7 @@ def fractional_max_pool(
 
 
 def _starts(sample: Node, count: int, kernel: int, extent: int) -> Node:
-    """Where the windows of one dimension begin: (N, C, count)."""
+    """The starts of the windows along one dimension: (N, C, count)."""
     shape = (*sample.shape, count)
     place = index_along(shape, 2)
     last = extent - kernel

@@ -1,4 +1,4 @@
-"""Linear maps whose weights are whole numbers with a scale for each group."""
+"""Linear maps with integer weights and a scale per group."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from metaop.unified_graph.node import Node
 def linear_of_groups(input: Node, weight: Node, scale: Node, bits: int) -> Node:
     """`input @ W` of (…, in) and a weight in groups along the inputs: (…, out).
 
-    `scale` is (groups, out). With 8 bits `weight` is int8 (in, out); with 4 bits uint8 (in/2, out),
-    where the lower halves of the bytes of a group are its first numbers, the upper ones the rest,
-    each 8 larger. Numbers are unpacked inside of the sum.
+    `scale` is (groups, out). With 8 bits, `weight` is int8 (in, out). With 4 bits, it is uint8
+    (in/2, out): the low halves of a group's bytes hold its first numbers, the high halves the rest,
+    each plus 8. Numbers are unpacked inside the sum.
     """
     inputs = weight.shape[0] * 8 // bits
     if input.ndim == 0 or input.shape[-1] != inputs:
@@ -32,13 +32,13 @@ def linear_of_groups(input: Node, weight: Node, scale: Node, bits: int) -> Node:
     packed = reshape(weight, (groups, weight.shape[0] // groups, outputs))
     left, factors = cast(input, float32), cast(scale, float32)
     if bits == 4 and math.prod(lead) == 1:
-        # Both numbers of a byte are used where it is read.
+        # A byte is read once for both of its numbers.
         lower, upper = _numbers(packed, 0), _numbers(packed, 4)
         split = reshape(left, (groups, 2, packed.shape[1], 1))
         product = lower * select(split, 1, 0) + upper * select(split, 1, 1)
         total = reduce_axes("add", product * unsqueeze(factors, 1), (0, 1))
         return cast(reshape(total, (*lead, outputs)), input.dtype)
-    # Repeated for all rows first: so numbers are unpacked where the sum packs its panels.
+    # Broadcast to all rows first, so that numbers are unpacked where the contraction packs panels.
     halves = 8 // bits
     shape = (*lead, groups, halves, packed.shape[1], outputs)
     right = broadcast_to(unsqueeze(packed, 1), shape)
@@ -53,6 +53,6 @@ def linear_of_groups(input: Node, weight: Node, scale: Node, bits: int) -> Node:
 
 
 def _numbers(packed: Node, shift: Node | int) -> Node:
-    """The numbers in the halves of bytes from the bits on that `shift` tells, float32."""
+    """The 4-bit numbers of bytes that begin at bit `shift`, in float32."""
     half = apply("bitwise_and", apply("right_shift", packed, shift), 15)
     return cast(cast(half, int8) - 8, float32)

@@ -17,7 +17,7 @@ from metaop.unified_graph.index_atoms import Atom, Axis
 from metaop.unified_graph.index_expr import IndexExpr
 from metaop.unified_graph.node import Node, Shape, constant, index_node
 
-# The PyTorch names of reductions and the reducers that they are.
+# PyTorch's names of reductions, with the reducers.
 REDUCTIONS = {"sum": "add", "add": "add", "prod": "mul", "multiply": "mul", "mean": "add",
               "amax": "amax", "amin": "amin"}  # fmt: skip
 _COMBINE = {"add": "add", "mul": "mul", "amax": "maximum", "amin": "minimum"}
@@ -32,17 +32,17 @@ class Target:
         self.operands = tuple(operands)
 
     def reduce(self, reducer: str, values: Node) -> Node:
-        """The values combined where they meet; the identity where none is written."""
+        """The values, combined where several are written; the identity where none is."""
         return reduce_with_map(reducer, values, self.map, self.shape, self.operands)
 
     def touched(self) -> Node:
-        """Where something is written."""
+        """Whether any value is written to each element."""
         return self.reduce("or", constant(True, dtypes.bool_, self.map.domain))
 
     def last(self, values: Node, base: Node) -> Node:
-        """`base` with the values written one after another: the last one stays.
+        """`base` with the values written one after another, so the last one remains.
 
-        Which one stays is asked once for a row whose elements are written side by side.
+        For a row whose elements are written contiguously, the last one is found once.
         """
         along = self._side_by_side()
         apart = [axis for axis in range(values.ndim) if axis not in along]
@@ -66,7 +66,7 @@ class Target:
         return where(views.permute(inside, back), views.permute(chosen, back), base)
 
     def _side_by_side(self) -> dict[int, int]:
-        """The axes of the values that run along a whole dimension each, and nowhere else."""
+        """The axes of the values that each run along one whole dimension and no other."""
         found = {}
         for axis, extent in enumerate(self.map.domain):
             atom = Axis(axis, extent)
@@ -78,14 +78,14 @@ class Target:
 
 
 def wrapped(index: Node, extent: int) -> Node:
-    """Indices with negative ones counting from the end."""
+    """Indices, of which negative ones count from the end."""
     return where(index < 0, index + extent, index)
 
 
 def _advanced_map(
     source: Node, indices: Sequence[Node], dims: tuple[int, ...]
 ) -> tuple[IndexMap, tuple[Node, ...]]:
-    """The map of `source[…, indices, …]`, index tensors standing at `dims`.
+    """The map of `source[…, indices, …]`, with index tensors at `dims`.
 
     The common shape of the indices replaces adjacent dimensions, and comes first otherwise.
     """
@@ -122,7 +122,7 @@ def _advanced_map(
 
 @composite(variadic=True)
 def index_tensors(inputs: tuple[Node, ...], dims: tuple[int, ...]) -> Node:
-    """The first input indexed by the others, which stand at dimensions `dims`."""
+    """The first input, indexed by the others at dimensions `dims`."""
     source, *indices = inputs
     index_map, operands = _advanced_map(source, indices, dims)
     return reindex(source, index_map, 0, operands)
@@ -130,7 +130,7 @@ def index_tensors(inputs: tuple[Node, ...], dims: tuple[int, ...]) -> Node:
 
 @composite(variadic=True)
 def index_put(inputs: tuple[Node, ...], dims: tuple[int, ...], accumulate: bool) -> Node:
-    """The first input with the second written (or added) where the other inputs point."""
+    """The first input with the second written or added at the indices in the other inputs."""
     source, values, *indices = inputs
     index_map, operands = _advanced_map(source, indices, dims)
     values = cast(values, source.dtype)
@@ -156,7 +156,7 @@ def gather(source: Node, index: Node, dim: int) -> Node:
 
 @composite
 def take(source: Node, index: Node, dim: int) -> Node:
-    """Slices of dimension `dim` chosen by an index tensor, which takes its place."""
+    """Slices of dimension `dim` at an index tensor, whose dimensions replace it."""
     return views.take(source, dim, index)
 
 
@@ -201,7 +201,8 @@ def scatter(
 ) -> Node:
     """`y[i, index[i, j]] = values[i, j]` for dimension 1, over a copy of `source`.
 
-    Without `reduce` the last of several values for one place stays. A 0-d `values` is a number.
+    Without `reduce`, the last of several values for one element remains. A 0-d `values` is a
+    number.
     """
     target = _scatter_target(source, index, dim)
     values = cast(values, source.dtype)

@@ -26,12 +26,12 @@ from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.index_expr import IndexExpr, lookup
 from metaop.unified_graph.node import Node, index_node
 
-# Scales are looked up where they are no fraction of a denominator up to this one.
+# Starts are looked up unless the scale is a fraction whose denominator is at most this.
 _LARGEST_PERIOD = 1 << 12
 
 
 class Filter(NamedTuple):
-    """A kernel of interpolation: its half-width, value at a distance, and the border's treatment.
+    """An interpolation kernel: its half-width, its value at a distance, and its border handling.
 
     `antialias_value` is the kernel for shrinking with antialiasing.
     """
@@ -46,7 +46,7 @@ def _triangle(distance: Node) -> Node:
 
 
 def cubic(distance: Node, sharpness: float = -0.75) -> Node:
-    """The piecewise cubic kernel of R. Keys (1981) at a distance of 0 and more."""
+    """The piecewise cubic kernel of R. Keys (1981) at a non-negative distance."""
     a = sharpness
     near = ((distance * (a + 2.0) - (a + 3.0)) * distance) * distance + 1.0
     far = ((distance * a - 5.0 * a) * distance + 8.0 * a) * distance - 4.0 * a
@@ -66,7 +66,7 @@ def nearest(input: Node, output: tuple[int, ...], scales: tuple[float, ...], exa
     for k, (extent, scale) in enumerate(zip(output, scales)):
         dim = input.ndim - len(output) + k
         last = input.shape[dim] - 1
-        # PyTorch finds them in single precision for all types.
+        # PyTorch computes them in single precision for all types.
         places = _Places(scale, offset, 0.0, 0, last, dtypes.float32)
         input = _resampled(input, dim, extent, places, 1, None)
     return input
@@ -94,9 +94,9 @@ def interpolate(
 
 
 class _Places(NamedTuple):
-    """Where output element o starts to read: floor(scale * (o + offset) + shift) + first.
+    """The first input of output element o: floor(scale * (o + offset) + shift) + first.
 
-    The start is `high` at most when that is given.
+    It is at most `high`, if that is given.
     """
 
     scale: float
@@ -107,7 +107,7 @@ class _Places(NamedTuple):
     dtype: DType
 
     def centres(self, position: Node) -> Node:
-        """The place, between the input's elements, that output element `position` stands for."""
+        """The fractional input coordinate of the output element `position`."""
         return (cast(position, self.dtype) + self.offset) * self.scale + self.shift
 
     def starts(self, position: Node) -> Node:
@@ -132,7 +132,7 @@ def _interpolated(
     places = _Places(scale, offset, shift, 1 - kernel.radius, None, input.dtype)
     taps = 2 * kernel.radius
     if kernel.radius > 1:
-        # Wide kernels read the border element again beyond the border.
+        # Wide kernels repeat the border element beyond the border.
         starts = places.known_starts(extent)
         before, after = max(-min(starts), 0), max(max(starts) + taps - 1 - last, 0)
         input = extended(input, dim, before, after, "replicate")
@@ -150,7 +150,7 @@ def _interpolated(
 def _antialiased(
     input: Node, dim: int, extent: int, scale: float, align_corners: bool, kernel: Filter
 ) -> Node:
-    """Shrinking averages over the kernel stretched by the scale; weights are normalised."""
+    """Downsampling with the kernel stretched by the scale, and normalised weights."""
     size = input.shape[dim]
     stretch = max(scale, 1.0)
     support = kernel.radius * stretch
@@ -193,8 +193,8 @@ def _resampled(
     operands: tuple[Node, ...] = ()
     if within is not None:
         first = axes[dim] * (ratio.numerator * period // ratio.denominator) + within(axes[dim + 1])
-        # Weights belong to these very starts: a kernel that fuses a product and a sum rounds less
-        # than NumPy, and would find another one where a centre is a whole number.
+        # The weights must use exactly these starts. A kernel with fused multiply-add rounds less
+        # than NumPy, and would compute another start where a centre is an integer.
         start = index_node(first, thin)
     else:
         low, high = min(starts), max(starts)

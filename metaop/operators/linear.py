@@ -11,7 +11,7 @@ from metaop.unified_graph.node import Node
 
 
 def require_one_dtype(operator: str, **operands: Node | None) -> None:
-    """DTypeError unless all operands that are there have one element type."""
+    """Raises DTypeError unless all given operands have the same dtype."""
     found = {name: node.dtype for name, node in operands.items() if node is not None}
     if len(set(found.values())) > 1:
         listed = ", ".join(f"{name} {dtype.name}" for name, dtype in found.items())

@@ -78,7 +78,7 @@ def add_batched_products(
 
 @composite
 def kron(left: Node, right: Node, dtype: DType) -> Node:
-    """The Kronecker product in `dtype`: `right` times each element of `left`, side by side."""
+    """The Kronecker product in `dtype`: blocks of `right` times each element of `left`."""
     rank = max(left.ndim, right.ndim)
     outer = (1,) * (rank - left.ndim) + left.shape
     inner = (1,) * (rank - right.ndim) + right.shape

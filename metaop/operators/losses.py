@@ -30,10 +30,10 @@ from metaop.unified_graph.symbolic import as_float
 def nll_loss(
     input: Node, target: Node, weight: Node | None, ignore_index: int, reduction: str
 ) -> Node:
-    """Minus the log-probability of the target class.
+    """The negative log-probability of the target class.
 
     input (N, C, …) or (C) holds log-probabilities, target (N, …) or () class indices, weight (C)
-    scales the classes. "mean" divides by the sum of the weights of the targets that count.
+    scales the classes. "mean" divides by the sum of the weights of the targets not ignored.
     """
     return _weighted(*_likelihood(input, target, weight, ignore_index, "nll_loss"), reduction)
 
@@ -68,7 +68,7 @@ def cross_entropy_of_classes(
 def cross_entropy_of_probabilities(
     input: Node, target: Node, weight: Node | None, reduction: str, smoothing: float
 ) -> Node:
-    """Minus the expected log-probability under the target distribution, of input's shape."""
+    """The negative log-probability expected under the target distribution, of input's shape."""
     if input.shape != target.shape:
         raise ShapeError(
             f"cross_entropy: probabilities {list(target.shape)} do not fit input "
@@ -90,7 +90,7 @@ def cross_entropy_of_probabilities(
 def _likelihood(
     input: Node, target: Node, weight: Node | None, ignore_index: int, operator: str
 ) -> tuple[Node, Node]:
-    """Minus the weighted elements of the target classes, and the weights; 0 where ignored."""
+    """The negative weighted elements at the target classes, and the weights; 0 where ignored."""
     dim = 0 if input.ndim == 1 else 1
     expected = (*input.shape[:dim], *input.shape[dim + 1 :])
     if not input.ndim or target.shape != expected:
@@ -163,7 +163,7 @@ def huber_loss(
 @composite
 @in_promoted_type
 def smooth_l1_loss(input: Node, target: Node, reduction: str, beta: float) -> Node:
-    """The Huber loss over `beta`; the absolute difference when beta is 0."""
+    """The Huber loss divided by `beta`; the absolute difference if beta is 0."""
     distance = apply("abs", input - target)
     if beta == 0:
         return reduce_loss(distance, reduction)
@@ -192,7 +192,7 @@ def binary_cross_entropy(input: Node, target: Node, weight: Node | None, reducti
 
 
 def _bounded_log(node: Node) -> Node:
-    # The logarithm of a safe operand, so that no infinite slope meets a zero in the gradient.
+    # The operand is made positive first: an infinite slope times zero would make the gradient NaN.
     positive = node > 0
     logarithm = apply("clamp_min", apply("log", where(positive, node, 1)), -100)
     return where(positive, logarithm, -100)
@@ -233,7 +233,7 @@ def kl_div(input: Node, target: Node, reduction: str, log_target: bool) -> Node:
 def poisson_nll_loss(
     input: Node, target: Node, log_input: bool, full: bool, eps: float, reduction: str
 ) -> Node:
-    """Minus the log-likelihood of counts under a Poisson distribution of (log-)rate `input`."""
+    """The negative log-likelihood of counts under a Poisson distribution of (log-)rate `input`."""
     if log_input:
         loss = apply("exp", input) - target * input
     else:
@@ -250,8 +250,8 @@ def poisson_nll_loss(
 def gaussian_nll_loss(
     input: Node, target: Node, variance: Node, full: bool, eps: float, reduction: str
 ) -> Node:
-    """Minus the log-likelihood under a normal distribution of mean `input`; variance >= eps."""
-    # PyTorch clamps without a gradient of the clamp: the cotangent always reaches the variance.
+    """The negative log-likelihood under a normal distribution of mean `input`; variance >= eps."""
+    # As in PyTorch, the clamp has a straight-through gradient: it always reaches the variance.
     safe = variance + stop_gradient(apply("clamp_min", variance, eps) - variance)
     difference = input - target
     loss = (apply("log", safe) + difference * difference / safe) * 0.5
@@ -263,7 +263,7 @@ def gaussian_nll_loss(
 @composite
 @in_compute_type
 def hinge_embedding_loss(input: Node, target: Node, margin: float, reduction: str) -> Node:
-    """x where the target is 1, max(0, margin - x) where it is -1."""
+    """x if the target is 1, max(0, margin - x) if it is -1."""
     apart = where(target.differs(1), apply("clamp_min", margin - input, 0), 0)
     near = where(target.differs(-1), input, 0)
     return reduce_loss(apart + near, reduction)

@@ -1,4 +1,4 @@
-"""Neighbours of points: those that lie within a distance."""
+"""Neighbours of points within a distance."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from metaop.unified_graph.node import Node
 
 @composite(differentiable=False)
 def ball_query(points: Node, centres: Node, radius: Node, count: int) -> Node:
-    """The numbers of the first `count` points (batch, points, size) within each ball, int64.
+    """The indices of the first `count` points (batch, points, size) within each ball, int64.
 
-    Balls around `centres` (batch, centres, size) with fewer points repeat the first one; those with
-    none have -1.
+    Balls around `centres` (batch, centres, size) with fewer points repeat the first index; empty
+    balls have -1.
     """
     batch, length, size = points.shape
     balls = centres.shape[1]

@@ -16,7 +16,7 @@ from metaop.unified_graph.symbolic import as_float
 
 
 def moments(node: Node, dims: Sequence[int]) -> tuple[Node, Node]:
-    """Mean and biased variance over `dims`, which stay with extent 1."""
+    """Mean and biased variance over `dims`, which are kept with extent 1."""
     centre = mean(node, dims, keepdim=True)
     return centre, mean(apply("squared_deviation", node, centre), dims, keepdim=True)
 
@@ -41,10 +41,10 @@ def batch_norm_training(
     momentum: Node | None,
     eps: float,
 ) -> tuple[Node, ...]:
-    """Normalised by the statistics of each channel (dimension 1); then the new running ones.
+    """The input normalised per channel (dimension 1), and the new running statistics.
 
-    The running variance takes the unbiased variance. Without running statistics there is only
-    the first result.
+    The running variance is updated with the unbiased variance. Without running statistics, there is
+    only the first result.
     """
     _check_channels("batch_norm", input, weight, bias, running_mean, running_variance)
     dims = [dim for dim in range(input.ndim) if dim != 1]
@@ -65,7 +65,7 @@ def batch_norm_training(
 
 
 def _moved(running: Sequence[tuple[Node | None, Node]], momentum: Node | None) -> Iterator[Node]:
-    """Running statistics moved by the fraction `momentum` towards new ones, where there are any."""
+    """The given running statistics, moved by the fraction `momentum` towards the new ones."""
     for old, new in running:
         if old is not None and momentum is not None:
             rate = cast(momentum, old.dtype)
@@ -82,7 +82,7 @@ def batch_norm_evaluation(
     running_variance: Node,
     eps: float,
 ) -> Node:
-    """Normalised by the running statistics of each channel (dimension 1)."""
+    """The input normalised by the running statistics of each channel (dimension 1)."""
     _check_channels("batch_norm", input, weight, bias, running_mean, running_variance)
     wide = cast(input, input.dtype.compute)
     centre, variance = _channel(running_mean, input), _channel(running_variance, input)
@@ -101,9 +101,9 @@ def instance_norm(
     momentum: Node | None,
     eps: float,
 ) -> tuple[Node, ...]:
-    """Normalised by the statistics of each channel of each sample; then the new running ones.
+    """The input normalised per channel of each sample, and the new running statistics.
 
-    Running statistics take the averages over the batch.
+    Running statistics are updated with averages over the batch.
     """
     _check_channels("instance_norm", input, weight, bias, running_mean, running_variance)
     dims = range(2, input.ndim)
@@ -150,7 +150,7 @@ def _check_channels(operator: str, input: Node, *parameters: Node | None) -> Non
 def layer_norm(
     input: Node, weight: Node | None, bias: Node | None, shape: tuple[int, ...], eps: float
 ) -> Node:
-    """Normalised over the last dimensions, whose extents are `shape`, then scaled and moved."""
+    """The input normalised over the last dimensions, of sizes `shape`, then scaled and shifted."""
     dims = _last_dimensions("layer_norm", input, shape, weight, bias)
     centre, variance = moments(input, dims)
     return _scaled(_standardised(input, centre, variance, eps), weight, bias)
@@ -159,7 +159,7 @@ def layer_norm(
 @composite
 @in_compute_type
 def rms_norm(input: Node, weight: Node | None, shape: tuple[int, ...], eps: float) -> Node:
-    """Divided by the root of the mean square over the last dimensions, then scaled."""
+    """The input divided by its root mean square over the last dimensions, then scaled."""
     dims = _last_dimensions("rms_norm", input, shape, weight)
     square = mean(input * input, dims, keepdim=True)
     return _scaled(input * apply("rsqrt", square + eps), weight, None)
@@ -188,7 +188,7 @@ def _last_dimensions(
 def group_norm(
     input: Node, weight: Node | None, bias: Node | None, groups: int, eps: float
 ) -> Node:
-    """Normalised over each group of channels of each sample: input (N, C, …)."""
+    """The input (N, C, …) normalised over each group of channels of each sample."""
     _check_channels("group_norm", input, weight, bias)
     batch, channels, *extents = input.shape
     if groups < 1 or channels % groups:
@@ -206,7 +206,7 @@ def group_norm(
 @composite
 @in_compute_type
 def local_response_norm(input: Node, size: int, alpha: float, beta: float, k: float) -> Node:
-    """Divided by a power of the mean square over `size` neighbouring channels."""
+    """The input divided by a power of the mean square over `size` neighbouring channels."""
     if input.ndim < 3:
         raise ShapeError(
             f"local_response_norm: expected input (N, C, …) of 3 dimensions or more, got "
@@ -224,12 +224,12 @@ def local_response_norm(input: Node, size: int, alpha: float, beta: float, k: fl
 @composite
 @in_compute_type
 def normalize(input: Node, power: float, dims: tuple[int, ...], eps: float) -> Node:
-    """Divided by the norm of order `power` along `dims`, but by `eps` at least."""
+    """The input divided by its norm of order `power` along `dims`, which is clamped to `eps`."""
     return input / apply("clamp_min", norm(input, power, dims), eps)
 
 
 def norm(input: Node, power: float, dims: Sequence[int]) -> Node:
-    """The vector norm along `dims`, which stay with extent 1; its gradient is 0 at 0."""
+    """The vector norm along `dims`, which are kept with extent 1; its gradient is 0 at 0."""
     if power == 2:
         total = reduce_axes("add", squared_modulus(input), dims, keepdim=True)
         return _root(total, lambda x: apply("sqrt", x))

@@ -1,4 +1,4 @@
-"""Sorting: keys in the order that is asked for, whose order is a reindex of the values."""
+"""Sorting: orders integer keys, and reindexes the values by this order."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from metaop.unified_graph.composite import composite
 from metaop.unified_graph.node import Node, constant
 
 _HALF = 32
-# Of rows so short it is less work to compare all elements with each other than to count digits.
+# In rows up to this length, comparing all pairs of elements is less work than a radix sort.
 _SHORT = 64
-# So few elements are selected one after the other, among those of blocks of so many.
+# Up to _FEW elements are selected one after the other, within blocks of one of these sizes.
 _FEW, _LARGE_BLOCK, _SMALL_BLOCK = 16, 64, 8
-# Places of shorter rows are found in 32 bits.
+# Indices into shorter rows fit into 32 bits.
 _MOST_PLACES = 1 << 31
 
 
 def sort_keys(source: Node, descending: bool = False) -> Node:
-    """Integers in the order of the elements; NaN is the greatest, and 0 is -0."""
+    """Integers in the order of the elements; NaN is the largest, and 0 equals -0."""
     keys = source
     if source.dtype.kind == "bool":
         keys = cast(source, dtypes.uint8)
@@ -33,7 +33,7 @@ def sort_keys(source: Node, descending: bool = False) -> Node:
 
 
 def order_along(source: Node, dim: int, descending: bool = False) -> Node:
-    """The places of the elements in order along `dim`, int64; equal ones stay in order."""
+    """The indices that sort the elements along `dim`, int64; the order is stable."""
     if not source.ndim or not source.size:
         return constant(0, dtypes.int64, source.shape)
     rows = _with_last(source, dim)
@@ -41,19 +41,19 @@ def order_along(source: Node, dim: int, descending: bool = False) -> Node:
 
 
 def _with_last(source: Node, dim: int) -> Node:
-    """`dim` moved behind the others."""
+    """The tensor with `dim` moved to the end."""
     return views.permute(source, [*(k for k in range(source.ndim) if k != dim), dim])
 
 
 def _with_place(rows: Node, dim: int) -> Node:
-    """The last dimension moved to the place of `dim`."""
+    """The tensor with its last dimension moved to `dim`."""
     back = list(range(rows.ndim - 1))
     back.insert(dim, rows.ndim - 1)
     return views.permute(rows, back)
 
 
 def _order_of(keys: Node) -> Node:
-    """The order of rows of integers; those of 64 bits are ordered by their halves."""
+    """The order of rows of integers; 64-bit ones are sorted by their halves."""
     if keys.shape[-1] <= _SHORT:
         return _order_by_ranks(keys)
     if keys.dtype is not dtypes.int64:
@@ -68,10 +68,10 @@ def _order_of(keys: Node) -> Node:
 
 
 def _order_by_ranks(keys: Node) -> Node:
-    """The order of short rows: an element stands behind as many as are before it."""
+    """The order of short rows: the rank of an element is the number of elements before it."""
     last, length = keys.ndim, keys.shape[-1]
     square = (*keys.shape, length)
-    # Short numbers, of which a vector holds many.
+    # 32-bit numbers, because a SIMD register holds more of them.
     one, other = (cast(index_along(square, k), dtypes.int32) for k in (last - 1, last))
     here = views.broadcast_to(views.unsqueeze(keys, last), square)
     there = views.broadcast_to(views.unsqueeze(keys, last - 1), square)
@@ -83,14 +83,14 @@ def _order_by_ranks(keys: Node) -> Node:
 
 @composite
 def sort(source: Node, dim: int, descending: bool) -> tuple[Node, Node]:
-    """The elements in order along `dim`, and where each one came from."""
+    """The sorted elements along `dim`, and their indices."""
     places = order_along(source, dim, descending)
     return (views.gather(source, dim, places) if source.ndim else source), places
 
 
 @composite
 def topk(source: Node, count: int, dim: int, largest: bool) -> tuple[Node, Node]:
-    """The first `count` elements in order along `dim`, and where they came from."""
+    """The first `count` elements in order along `dim`, and their indices."""
     if not source.ndim:
         return source, constant(0, dtypes.int64)
     places = first_along(source, count, dim, largest)
@@ -98,7 +98,7 @@ def topk(source: Node, count: int, dim: int, largest: bool) -> tuple[Node, Node]
 
 
 def first_along(source: Node, count: int, dim: int, largest: bool) -> Node:
-    """The places of the first elements in order along `dim`."""
+    """The indices of the first elements in order along `dim`."""
     if not count or not source.size:
         shape = (*source.shape[:dim], count, *source.shape[dim + 1 :])
         return constant(0, dtypes.int64, shape)
@@ -107,7 +107,7 @@ def first_along(source: Node, count: int, dim: int, largest: bool) -> Node:
 
 
 def _first_of(keys: Node, count: int) -> Node:
-    """The places of the least keys of each row, in order."""
+    """The indices of the smallest keys of each row, in order."""
     last, length = keys.ndim - 1, keys.shape[-1]
     few, short = count <= _FEW, length <= _SHORT or length >= _MOST_PLACES
     block = _LARGE_BLOCK if few else _SMALL_BLOCK
@@ -115,7 +115,8 @@ def _first_of(keys: Node, count: int) -> Node:
         return views.slice_dimension(_order_of(keys), last, 0, count)
     if length < 2 * block * count:
         return _least(keys, index_along(keys.shape, last), count)
-    # The least keys lie in as many blocks: those with the least keys, of equal ones the first.
+    # The `count` smallest keys are within the `count` blocks with the smallest minima (the first of
+    # equal ones).
     outer, blocks = keys.shape[:-1], -(-length // block)
     padding = [0] * last + [blocks * block - length]
     padded = views.pad(keys, [0] * keys.ndim, padding, keys.dtype.highest)
@@ -134,7 +135,7 @@ def _first_of(keys: Node, count: int) -> Node:
 
 
 def _least(keys: Node, places: Node, count: int) -> Node:
-    """The places of the least keys, found one after the other; of equal keys the least places."""
+    """The indices of the smallest keys, found one by one; of equal keys, the first ones."""
     dims, places = (keys.ndim - 1,), cast(places, dtypes.int32)
     greatest, behind = keys.dtype.highest, places.dtype.highest
     is_left: Node | None = None
@@ -153,15 +154,15 @@ def _least(keys: Node, places: Node, count: int) -> Node:
 
 @composite
 def ranked(source: Node, dim: int, rank: int) -> tuple[Node, Node]:
-    """The element that stands at position `rank` of its row, and its place; `dim` stays."""
+    """The element of the given rank along `dim` (kept), and its index."""
     shape = (*source.shape[:dim], 1, *source.shape[dim + 1 :])
     return _standing_at(source, constant(rank, dtypes.int64, shape), dim)
 
 
 def _standing_at(source: Node, rank: Node, dim: int) -> tuple[Node, Node]:
-    """The elements at positions of the order along `dim`, which stays, and their places.
+    """The elements of given ranks along `dim` (kept), and their indices.
 
-    Several elements of a long row may be equal: the place is that of the first of them.
+    In long rows, the index is that of the first of equal elements.
     """
     if source.shape[dim] <= _SHORT:
         places = views.gather(order_along(source, dim), dim, rank)
@@ -176,9 +177,9 @@ def _standing_at(source: Node, rank: Node, dim: int) -> tuple[Node, Node]:
 
 
 def _key_at(keys: Node, rank: Node) -> Node:
-    """The key at a position of the order of each row, found bit by bit from above.
+    """The key of a given rank in each row, determined bit by bit from the highest.
 
-    It is the greatest number before which there are at most `rank` keys.
+    It is the largest number such that at most `rank` keys are smaller.
     """
     dtype, dims = keys.dtype, (keys.ndim - 1,)
     bits = 8 * dtype.itemsize
@@ -186,7 +187,7 @@ def _key_at(keys: Node, rank: Node) -> Node:
     rank = cast(rank, counts)
     found = constant(dtype.lowest, dtype, rank.shape)
     for bit in reversed(range(bits)):
-        # The highest bit of signed numbers leads from the least one to 0.
+        # For signed keys, the first step leads from the lowest number to 0.
         is_sign = dtype.signed and bit == bits - 1
         tried = constant(0, dtype, rank.shape) if is_sign else found + (1 << bit)
         is_before = keys < views.broadcast_to(tried, keys.shape)
@@ -197,7 +198,7 @@ def _key_at(keys: Node, rank: Node) -> Node:
 
 @composite
 def median(source: Node, dim: int, skip: bool) -> tuple[Node, Node]:
-    """The lower median along `dim`, which stays, and its place; NaN wins, or is skipped."""
+    """The lower median along `dim` (kept), and its index; NaN is propagated, or skipped."""
     shape = (*source.shape[:dim], 1, *source.shape[dim + 1 :])
     rank = constant((source.shape[dim] - 1) // 2, dtypes.int64, shape)
     if source.dtype.kind == "float":
@@ -205,13 +206,13 @@ def median(source: Node, dim: int, skip: bool) -> tuple[Node, Node]:
         if skip:
             rank = apply("floor_divide", apply("maximum", present, 1) - 1, 2)
         else:
-            # The first NaN stands behind all numbers.
+            # The first NaN follows all numbers.
             rank = where(missing > 0, present, rank)
     return _standing_at(source, rank, dim)
 
 
 def _counts(source: Node, dim: int) -> tuple[Node, Node]:
-    """How many elements along `dim`, which stays, are NaN, and how many are numbers."""
+    """The number of NaN along `dim` (kept), and the number of other elements."""
     missing = reduce_axes("add", cast(apply("isnan", source), dtypes.int64), (dim,), True)
     return missing, source.shape[dim] - missing
 
@@ -231,7 +232,7 @@ def median_of_all(source: Node, skip: bool) -> Node:
 def quantile(
     source: Node, part: Node, dim: int, interpolation: str, skip: bool
 ) -> tuple[Node, Node, Node]:
-    """The neighbours of a quantile along `dim`, which stays, and the weight of the second."""
+    """The two elements around a quantile along `dim` (kept), and the weight of the second."""
     missing, present = _counts(source, dim)
     count = present if skip else constant(source.shape[dim], dtypes.int64, present.shape)
     # In the type of the elements: "nearest" asks for the same halves as in PyTorch.

@@ -15,7 +15,7 @@ Widths = tuple[int, ...]
 
 @composite
 def pad(input: Node, before: Widths, after: Widths, mode: str, value: Scalar) -> Node:
-    """`before` and `after` elements more in every dimension (fewer when negative).
+    """The input with `before` and `after` elements added to each dimension (removed if negative).
 
     mode "constant" fills with `value`, "reflect" mirrors without repeating the border, "replicate"
     repeats the border, "circular" wraps around.
@@ -60,7 +60,7 @@ def extended(input: Node, dim: int, before: int, after: int, mode: str) -> Node:
 
 
 def _replicated(input: Node, dim: int, before: int, after: int) -> Node:
-    """Element `i` is element `i - before`, or the border next to it, which stays in any case."""
+    """Element `i` is element `i - before`, or the nearest border element."""
     extent = input.shape[dim]
     total = extent + before + after
     if not extent or total < 0:
@@ -93,7 +93,7 @@ def _wrapped(input: Node, dim: int, width: int, at_start: bool) -> Node:
     return slice_dimension(input, dim, start, width)
 
 
-# For each mode: the widest padding of an extent, and the piece that is put at one end.
+# For each mode: the largest padding of an extent, and the piece that is added at one end.
 _CONTINUATIONS: dict[str, tuple[Callable[[int], int], Callable[..., Node]]] = {
     "reflect": (lambda extent: extent - 1, _mirrored),
     "circular": (lambda extent: extent, _wrapped),

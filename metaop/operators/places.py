@@ -1,4 +1,4 @@
-"""The places of what holds: running counts, and a scatter of the numbers of the elements."""
+"""Indices of nonzero elements: running counts, and a scatter of the elements' indices."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.index_expr import lookup
 from metaop.unified_graph.node import Node, Shape
 
-# Numbers below it are counted in 32 bits, of which a vector holds many.
+# Up to this extent, elements are counted in 32 bits, because a SIMD register holds more of them.
 _MOST_NARROW = 1 << 31
 
 
@@ -24,19 +24,19 @@ def number_type(extent: int) -> DType:
 
 
 def count_up_to(flags: Node, dim: int = 0) -> Node:
-    """How many elements hold up to each one along `dim`, itself included."""
+    """The number of true elements up to and including each one along `dim`."""
     dtype = number_type(flags.shape[dim])
     return cumulative(cast(flags, dtype), "add", dim, dtype)
 
 
 def first_places(counts: Node, count: int, absent: int) -> Node:
-    """The places of the first `count` elements that hold in each row, int64, or `absent`.
+    """The indices of the first `count` true elements of each row, int64, or `absent`.
 
-    `counts` is that of `count_up_to` along the last dimension: the first element with a count is
-    the one that holds.
+    `counts` comes from `count_up_to` along the last dimension: the first element with a given count
+    is the true one.
     """
     *rows, length = counts.shape
-    # One place is for what holds nothing yet, and one for what is more than asked for.
+    # One more slot at each end: for elements before the first true one, and after the last wanted.
     place = apply("minimum", counts, count + 1)
     axes = IndexMap.axes(counts.shape)
     to_count = IndexMap(counts.shape, (*axes[:-1], lookup(1, axes, count + 2)))
@@ -48,7 +48,7 @@ def first_places(counts: Node, count: int, absent: int) -> Node:
 
 @composite(differentiable=False)
 def counted(source: Node) -> tuple[Node, Node]:
-    """How many elements of all, row by row, are not zero up to each one, and how many in all."""
+    """The number of nonzero elements up to each one in row-major order, and the total number."""
     flags = ~views.reshape(source, (source.size,)).equals(0)
     counts = count_up_to(flags)
     return counts, cast(views.select(counts, 0, source.size - 1), dtypes.int64)
@@ -62,11 +62,11 @@ def places(counts: Node, count: int, absent: int) -> Node:
 
 @composite(differentiable=False)
 def coordinates(place: Node, shape: Shape, absent: int) -> tuple[Node, ...]:
-    """The index along each dimension of `shape` of places in row order, `absent` if below 0."""
+    """The coordinates in `shape` of row-major positions, `absent` for negative ones."""
     size = 1
     for extent in shape:
         size *= extent
-    # Short integers are divided faster.
+    # Narrow integers are divided faster.
     rest = cast(place, number_type(size))
     found = []
     for extent in reversed(shape[1:]):
@@ -79,7 +79,7 @@ def coordinates(place: Node, shape: Shape, absent: int) -> tuple[Node, ...]:
 
 @composite
 def masked_scatter(mask: Node, values: Node, source: Node) -> Node:
-    """`source` with the elements of the vector `values`, in order, where the mask holds."""
+    """`source` with the elements of the vector `values`, in order, where the mask is true."""
     flags = views.reshape(mask, (mask.size,))
     numbers = shifted(cast(count_up_to(flags), dtypes.int64), 0, 1, 0)
     is_chosen = flags & apply("has_enough_values", ~flags | (numbers < values.size))

@@ -15,7 +15,7 @@ from metaop.unified_graph.composite import Composite, composite
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.node import Node, Scalar
 
-# Elsewhere truth values are promoted to the type of the other operand.
+# All other functions promote booleans to the type of the other operand.
 _WITHOUT_BOOLEANS = ("sub",)
 
 
@@ -102,7 +102,7 @@ def logit(source: Node, epsilon: float | None) -> Node:
 
 @composite
 def nan_to_num(source: Node, nan: float, positive: float | None, negative: float | None) -> Node:
-    """NaN and infinities replaced; None stands for the largest and smallest finite number."""
+    """The input with NaN and infinities replaced; None means the extreme finite numbers."""
     if source.dtype.is_complex:
         return as_numbers(nan_to_num(as_pairs(source), nan, positive, negative))
     if source.dtype.kind != "float":
@@ -123,7 +123,7 @@ def finite_maximum(dtype: DType) -> float:
 
 @composite(differentiable=False)
 def isclose(left: Node, right: Node, rtol: Scalar, atol: Scalar, equal_nan: bool) -> Node:
-    """Whether `|left - right| <= atol + rtol * |right|`; infinities are close to themselves."""
+    """Whether `|left - right| <= atol + rtol * |right|`; equal infinities are close."""
     close = left.equals(right)
     if left.dtype.is_differentiable:
         difference = apply("abs", left - right)

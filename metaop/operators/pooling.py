@@ -37,10 +37,10 @@ def max_pool(
 def max_pool_with_indices(
     input: Node, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, ceil_mode: bool
 ) -> tuple[Node, Node]:
-    """`max_pool` and the place of each maximum, as an offset within the pooled dimensions."""
+    """`max_pool` and the row-major offset of each maximum within the pooled dimensions."""
     _check_windows("max_pool", input, kernel, stride, padding, dilation, ceil_mode)
     shown = windows(input, kernel, stride, padding, dilation, input.dtype.lowest, ceil_mode)
-    # Padding has an offset behind every element, so that it never is the first maximum.
+    # Padding has an offset after all elements, so that it is never the first maximum.
     last = math.prod(input.shape[-len(kernel) :])
     places = element_offsets(input, len(kernel))
     offset = windows(places, kernel, stride, padding, dilation, last, ceil_mode)
@@ -67,9 +67,9 @@ def largest_of(shown: Node, offset: Node, ndim: int, last: int) -> tuple[Node, N
 
 @composite
 def max_unpool(input: Node, indices: Node, output: Sizes) -> Node:
-    """Elements put back at the offsets that `max_pool_with_indices` gave, zero elsewhere.
+    """The elements at the offsets from `max_pool_with_indices`, and zero elsewhere.
 
-    Elements that overlapping windows chose twice are written once.
+    Elements that several overlapping windows selected are written once.
     """
     if input.shape != indices.shape:
         raise ShapeError(
@@ -84,7 +84,7 @@ def max_unpool(input: Node, indices: Node, output: Sizes) -> Node:
     flat = (*input.shape[:lead], size)
     total = reduce_with_map("add", input, target, flat, (indices,))
     times = reduce_with_map("add", constant(1, input.dtype, input.shape), target, flat, (indices,))
-    # An element that was chosen twice is written once; each of the two gets the whole gradient.
+    # Elements with the same offset are equal; their mean is written, and each gets the gradient.
     once = stop_gradient(total / apply("clamp_min", times, 1))
     placed = where(times > 1, once + (total - stop_gradient(total)), total)
     return reshape(placed, (*input.shape[:lead], *output))
@@ -129,7 +129,7 @@ def _truncated(total: Node, count: Any) -> Node:
 def _counted(
     shape: Shape, dim: int, extent: int, kernel: int, stride: int, padding: int, with_padding: bool
 ) -> Node | int:
-    """How many elements of one dimension a window averages: a number when all windows agree."""
+    """The number of elements along one dimension that a window averages; a number if all agree."""
     low, high = (-padding, extent + padding) if with_padding else (0, extent)
     starts = [o * stride - padding for o in range(shape[dim])]
     counts = {min(s + kernel, high) - max(s, low) for s in starts}
@@ -142,7 +142,7 @@ def _counted(
 @composite
 @in_compute_type
 def power_pool(input: Node, power: float, kernel: Sizes, stride: Sizes, ceil_mode: bool) -> Node:
-    """`(sum of x**power over the window) ** (1/power)`, of the positive part as in PyTorch."""
+    """`(sum of x**power over the window) ** (1/power)`, computed as in PyTorch."""
     zeros = (0,) * len(kernel)
     averaged = average_pool(
         apply("pow", input, power), kernel, stride, zeros, ceil_mode, True, None
@@ -155,7 +155,7 @@ def power_pool(input: Node, power: float, kernel: Sizes, stride: Sizes, ceil_mod
 @composite
 @in_compute_type
 def adaptive_average_pool(input: Node, output: Sizes) -> Node:
-    """The mean over windows that cut each of the last dimensions into `output` parts."""
+    """The mean over windows that divide each of the last dimensions into `output` parts."""
     shown = _adaptive_windows(input, output, 0)
     total = reduce_axes("add", shown, range(input.ndim, shown.ndim))
     lead = input.ndim - len(output)
@@ -177,9 +177,9 @@ def _floor(node: Node, divisor: int) -> Node:
 
 @composite
 def adaptive_max_pool(input: Node, output: Sizes) -> tuple[Node, Node]:
-    """The maximum over windows that cut each of the last dimensions into `output` parts.
+    """The maximum over windows that divide each of the last dimensions into `output` parts.
 
-    The second result is the place of each maximum, as an offset within the pooled dimensions.
+    The second result is the row-major offset of each maximum within the pooled dimensions.
     """
     shown = _adaptive_windows(input, output, input.dtype.lowest)
     last = math.prod(input.shape[-len(output) :])

@@ -32,7 +32,7 @@ def random_bits(seed: Node, shape: Shape, stride: int = 1, offset: int = 0) -> N
     place = index_expr.linear_offset(IndexMap.axes(shape), shape) * stride + offset
     counter = index_node(place, shape)
     if place.high <= _LOW_WORD:
-        # Nothing changes, but it is plain that one half of the counter is zero.
+        # The mask changes nothing, but tells the compiler that the high half is zero.
         counter = apply("bitwise_and", counter, constant(_LOW_WORD, dtypes.int64))
     return apply("random_bits", broadcast_to(seed, shape), counter)
 
@@ -77,7 +77,7 @@ def unit_normal(seed: Node, shape: Shape, dtype: DType) -> Node:
 
 @composite(differentiable=False)
 def uniform(seed: Node, low: Node | None, high: Node | None, shape: Shape, dtype: DType) -> Node:
-    """Uniform numbers between `low` and `high`, 0 and 1 when absent."""
+    """Uniform numbers in [low, high); the defaults are 0 and 1."""
     numbers = unit_uniform(seed, shape, dtype)
     if low is not None and high is not None:
         low, high = cast(low, numbers.dtype), cast(high, numbers.dtype)
@@ -87,7 +87,7 @@ def uniform(seed: Node, low: Node | None, high: Node | None, shape: Shape, dtype
 
 @composite(differentiable=False)
 def normal(seed: Node, mean: Node | None, std: Node | None, shape: Shape, dtype: DType) -> Node:
-    """Normal numbers; mean 0 and standard deviation 1 when absent, else numbers or tensors."""
+    """Normal numbers with mean (default 0) and standard deviation (default 1), also tensors."""
     numbers = unit_normal(seed, shape, dtype)
     if std is not None:
         numbers = numbers * cast(std, numbers.dtype)
@@ -130,16 +130,16 @@ def geometric(seed: Node, probability: Node, shape: Shape, dtype: DType) -> Node
 
 @composite(differentiable=False)
 def integers(seed: Node, low: Node, count: Node, shape: Shape, dtype: DType) -> Node:
-    """Whole numbers low, …, low + count - 1, all equally likely."""
+    """Integers low, …, low + count - 1, all equally likely."""
     positive = apply("bitwise_and", random_bits(seed, shape), constant(2**63 - 1, dtypes.int64))
     return cast(low + apply("remainder", positive, count), dtype)
 
 
 @composite(differentiable=False)
 def permutation(seed: Node, length: int, dtype: DType) -> Node:
-    """The numbers below `length` in random order: that of random keys of 48 bits.
+    """A random permutation of 0 … length - 1, in the order of random 48-bit keys.
 
-    Equal keys, which leave their numbers in order, are rare: one pair among 16 million numbers.
+    Equal keys, whose numbers stay in order, are rare: about one pair among 16 million numbers.
     """
     bits = random_bits(seed, (length,))
     if length <= 1:
@@ -151,23 +151,23 @@ def permutation(seed: Node, length: int, dtype: DType) -> Node:
 
 @composite(differentiable=False)
 def multinomial(seed: Node, weights: Node, count: int) -> Node:
-    """Places drawn with replacement in proportion to the weights of each row."""
+    """Indices drawn with replacement, with probabilities proportional to each row's weights."""
     dim = weights.ndim - 1
     bounds = cumulative(_weights_of(weights), "add", dim, dtypes.float64)
     total = views.slice_dimension(bounds, dim, weights.shape[dim] - 1, 1)
     drawn = unit_uniform(seed, (*weights.shape[:dim], count), dtypes.float64)
     is_legal = broadcast_to(apply("has_total_weight", total > 0.0), drawn.shape)
     found = searchsorted(bounds, where(is_legal, drawn * total, 0.0), True)
-    # A product may be rounded up to the total, which lies behind the last place with a weight.
+    # A product may round up to the total, which would select an index after the last weight.
     return apply("minimum", found, searchsorted(bounds, total, False))
 
 
 @composite(differentiable=False)
 def multinomial_apart(seed: Node, weights: Node, count: int) -> Node:
-    """Places drawn without replacement in proportion to the weights of each row.
+    """Indices drawn without replacement, with probabilities proportional to each row's weights.
 
-    They are those of the least exponential numbers of rates that are the weights (P. Efraimidis and
-    P. Spirakis, "Weighted random sampling with a reservoir", 2006).
+    They are those of the smallest exponential samples whose rates are the weights (P. Efraimidis
+    and P. Spirakis, "Weighted random sampling with a reservoir", 2006).
     """
     dim = weights.ndim - 1
     rates = _weights_of(weights)
@@ -184,5 +184,5 @@ def _weights_of(weights: Node) -> Node:
 
 @composite(differentiable=False)
 def seeds(seed: Node, count: int) -> Node:
-    """Seeds that differ, as many as asked for: one for each element of a batch."""
+    """`count` different seeds, one for each element of a batch."""
     return random_bits(seed, (count,))

@@ -22,7 +22,7 @@ States = tuple[Node, ...]
 
 
 class Cell(NamedTuple):
-    """How many gates a cell has, and its new states from the gates of input and hidden state."""
+    """The number of gates and states of a cell, and its step from gates to new states."""
 
     gates: int
     states: int
@@ -101,9 +101,9 @@ def recurrent_layer(
 ) -> States:
     """A cell over a sequence (T, N, I): outputs (T, N, H), then the last states.
 
-    Samples end at `lengths` (N): beyond them outputs are 0 and states stay. An LSTM may project
-    its hidden state by `projection` (P, H). The steps are unrolled, or a loop whose step is
-    compiled once, however long the sequence is.
+    Samples end at `lengths` (N): beyond them, outputs are 0 and states do not change. An LSTM may
+    project its hidden state by `projection` (P, H). The steps are unrolled, or form a loop whose
+    step is compiled once, however long the sequence is.
     """
     cell = CELLS[kind]
     states: States = (hidden,) if memory is None else (hidden, memory)
@@ -144,7 +144,7 @@ def _repeated(
 ) -> States:
     given = select(projected, 0, 0)
     first = _advanced(cell, given, states, of_hidden, hidden_bias, projection)
-    # All steps begin with states of the types that they make.
+    # The carried states must have the types that a step returns.
     states = tuple(cast(state, new.dtype) for state, new in zip(states, first))
     optional = [x for x in (hidden_bias, projection, lengths) if x is not None]
     operands = (*states, projected, of_hidden, *optional)
@@ -164,7 +164,7 @@ def _repeated(
 def _ended(
     lengths: Node | None, step: Node | int, new: States, states: States
 ) -> tuple[Node, States]:
-    """The output and the states of a step: samples that have ended give 0 and keep their states."""
+    """The output and the states of a step: ended samples output 0 and keep their states."""
     if lengths is None:
         return new[0], new
     running = unsqueeze(lengths > step, 1)

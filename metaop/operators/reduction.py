@@ -1,4 +1,4 @@
-"""Reductions over dimensions: sums, products, extremes, moments, norms, truth values."""
+"""Reductions over dimensions: sums, products, extremes, moments, norms, booleans."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def moments(
 ) -> tuple[Node, Node]:
     """Variance (or its root) and mean over `dims`, in two passes for accuracy.
 
-    The sum of squares is divided by `count - correction`, but by no less than 0.
+    The sum of squares is divided by `max(count - correction, 0)`.
     """
     count = _count(source, dims)
     average = reduce_axes("add", source, dims, True) / count
@@ -83,14 +83,14 @@ def moments(
 
 
 def safe_sqrt(source: Node) -> Node:
-    """The square root whose gradient at 0 is 0."""
+    """The square root, with gradient 0 at 0."""
     at_zero = source.equals(0)
     return where(at_zero, source, apply("sqrt", where(at_zero, 1.0, source)))
 
 
 @composite
 def extreme(source: Node, reducer: str, dims: Dims, keepdim: bool) -> Node:
-    """The maximum or minimum over `dims`; NaN wins; "amax" and "amin" share the gradient."""
+    """The maximum or minimum over `dims`, propagating NaN; "amax" and "amin" share the gradient."""
     return reduce_axes(reducer, source, dims, keepdim)
 
 
@@ -134,7 +134,7 @@ def truth(source: Node, reducer: str, dims: Dims, keepdim: bool) -> Node:
 
 @composite(differentiable=False)
 def count_nonzero(source: Node, dims: Dims) -> Node:
-    """How many elements over `dims` differ from zero."""
+    """The number of nonzero elements over `dims`."""
     return reduce_axes("add", cast(source.differs(0), dtypes.int64), dims)
 
 

@@ -1,4 +1,4 @@
-"""Loops as composites: what a step makes of carried values, again and again."""
+"""Loops and choices as composites, whose steps update carried values repeatedly."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def repeat(
     guarded: bool,
     recompute: bool,
 ) -> tuple[Node, ...]:
-    """The last of all carried values, then the further results of the step at all positions.
+    """The final carried values, then the further results of the step at all positions.
 
-    The operands are the first carried values, then one for each flag in `sliced`. Of the position
+    The operands are the initial carried values, then one for each flag in `sliced`. Of the position
     and what follows it, the step does not take the first `hidden`. See `Body` for the rest.
     """
     count = len(operands) - len(sliced)
@@ -41,12 +41,12 @@ def repeat(
 def choose(
     operands: tuple[Node, ...], chosen: GeneralStep | FixedStep, other: GeneralStep | FixedStep
 ) -> tuple[Node, ...]:
-    """What one of two steps makes of all operands but the first, a bool that chooses.
+    """The results of one of two steps; the first operand, a bool, chooses between them.
 
-    Each is a loop of one step at most, and carries the choice and then its results.
+    Each is a loop of at most one step that carries the choice and then its results.
     """
     choice, *rest = operands
-    # Behind the position and the choice are the results so far, then what both sides read.
+    # The position and the choice are followed by the results so far, then by what both steps read.
     inputs = [input_node(2 + chosen.result_count + k, x.shape, x.dtype) for k, x in enumerate(rest)]
     flag, alike = input_node(1, (), dtypes.bool_), (False,) * len(rest)
     bodies = [Body((flag, *step.nodes(inputs)), alike, 1, guarded=True) for step in (chosen, other)]

@@ -1,4 +1,4 @@
-"""Sampling an image at computed places, and moving elements between channels and space."""
+"""Sampling an image at computed coordinates, and moving elements between channels and space."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from metaop.unified_graph.symbolic import as_float
 @composite
 @in_compute_type
 def grid_sample(input: Node, grid: Node, mode: str, padding: str, align_corners: bool) -> Node:
-    """The input (N, C, *extents) at the places in `grid` (N, *output, D), -1 … 1 across the input.
+    """The input (N, C, *extents) at coordinates `grid` (N, *output, D), -1 … 1 across the input.
 
     The last dimension of the grid holds coordinates in the order x, y(, z): last dimension first.
     """
@@ -73,7 +73,7 @@ def _unnormalised(place: Node, extent: int, align_corners: bool) -> Node:
 
 
 def _kept_inside(place: Node, extent: int, padding: str, align_corners: bool) -> Node:
-    """Coordinates moved into the image as the padding mode says; "zeros" leaves them."""
+    """Coordinates moved into the image according to the padding mode; "zeros" keeps them."""
     if padding == "zeros":
         return place
     if padding == "reflection":
@@ -93,7 +93,7 @@ def _reflected(place: Node, extent: int, align_corners: bool) -> Node:
 
 
 def _at(input: Node, places: Sequence[Node]) -> Node:
-    """The input at whole-numbered places (N, *output), 0 outside: (N, C, *output)."""
+    """The input at integer coordinates (N, *output), 0 outside: (N, C, *output)."""
     inside: Node | None = None
     operands = []
     for place, extent in zip(places, input.shape[2:]):
@@ -133,9 +133,9 @@ def _bicubic(input: Node, places: Sequence[Node], padding: str, align_corners: b
 
 @composite
 def affine_grid(theta: Node, size: tuple[int, ...], align_corners: bool) -> Node:
-    """The places that the affine maps `theta` (N, D, D + 1) send an output of `size` to.
+    """The coordinates to which the affine maps `theta` (N, D, D + 1) send an output of `size`.
 
-    Returns (N, *extents, D), to be given to `grid_sample`.
+    Returns a grid (N, *extents, D) for `grid_sample`.
     """
     spatial = len(size) - 2
     if theta.shape != (size[0], spatial, spatial + 1) or spatial not in (2, 3):
@@ -199,7 +199,7 @@ def pixel_unshuffle(input: Node, factor: int) -> Node:
 
 @composite
 def channel_shuffle(input: Node, groups: int) -> Node:
-    """The channels (dimension 1) of `groups` groups dealt out in turn."""
+    """The channels (dimension 1) of `groups` groups, interleaved."""
     if input.ndim < 3 or groups < 1 or input.shape[1] % groups:
         raise ShapeError(
             f"channel_shuffle: the channels of {list(input.shape)} are not divisible by "

@@ -20,13 +20,13 @@ from metaop.unified_graph.composite import composite
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.node import Node, Scalar
 
-# A longer block has fewer levels above it, and more work where its triangle is taken literally.
+# Longer blocks need fewer levels, but more work where the triangle is computed literally.
 _BLOCK = 64
 _START: dict[str, Scalar] = {"mul": 1, "logaddexp": -math.inf}
 
 
 def shifted(source: Node, dim: int, offset: int, fill: Scalar) -> Node:
-    """`source` moved by `offset` towards the end of `dim`, `fill` coming in."""
+    """`source` shifted by `offset` towards the end of `dim`, with `fill` at the start."""
     before = [0] * source.ndim
     before[dim] = offset
     return views.pad(source, before, [-width for width in before], fill)
@@ -95,7 +95,7 @@ def cumulative_extreme(source: Node, largest: bool, dim: int) -> tuple[Node, Nod
 
 @composite
 def difference(source: Node, dim: int) -> Node:
-    """Neighbours subtracted along `dim`, which gets one element shorter."""
+    """The differences of neighbours along `dim`, which gets one element shorter."""
     length = max(source.shape[dim] - 1, 0)
     later = views.slice_dimension(source, dim, 1, length)
     earlier = views.slice_dimension(source, dim, 0, length)
@@ -106,5 +106,5 @@ def difference(source: Node, dim: int) -> Node:
 
 @composite
 def pick(source: Node, index: Node, dim: int) -> Node:
-    """`source` at `index` along `dim`; index and result have one shape."""
+    """`source` at `index` along `dim`; the result has the shape of `index`."""
     return views.gather(source, dim, index) if source.ndim else source

@@ -1,4 +1,4 @@
-"""Places of values among sorted ones."""
+"""Positions of values among sorted ones."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.composite import composite
 from metaop.unified_graph.node import Node, constant
 
-# So few sorted values are compared with each value: that is less work than to search.
+# Up to this length, comparing with all sorted values is less work than a binary search.
 _SHORT = 64
 
 
 @composite(differentiable=False)
 def searchsorted(edges: Node, values: Node, right: bool) -> Node:
-    """How many elements of the rows of `edges` lie before each value, int64.
+    """The number of elements of the rows of `edges` before each value, int64.
 
-    Rows of `edges` belong to those of `values`, or there is one row for all. With `right` equal
-    elements lie before a value.
+    Rows of `edges` correspond to those of `values`, or there is one row for all. With `right`,
+    equal elements count too.
     """
     last, length = edges.ndim - 1, edges.shape[-1]
     if length <= _SHORT:
@@ -45,5 +45,5 @@ def _is_before(edge: Node, value: Node, right: bool) -> Node:
     is_before = apply("le" if right else "lt", edge, value)
     if value.dtype.kind != "float":
         return is_before
-    # NaN is behind all numbers, and behind itself.
+    # NaN follows all numbers, and itself.
     return is_before | apply("isnan", value)

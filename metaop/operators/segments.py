@@ -1,4 +1,4 @@
-"""Reductions of the rows that share a number: the message passing of graphs."""
+"""Reductions over segments of rows, as in message passing on graphs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from metaop.unified_graph.node import Node
 def segment_reduce(values: Node, segments: Node, sizes: Node, reducer: str) -> Node:
     """Row `s` is the reduction of all rows `i` of `values` with `segments[i] == s`.
 
-    `sizes` (rows of the result,) counts the members of each segment; what has none is 0.
+    `sizes` (rows of the result,) counts the members of each segment; empty segments give 0.
     `reducer` is "add", "mean", "mul", "amax" or "amin".
     """
     (count,) = sizes.shape

@@ -35,10 +35,10 @@ def ctc_loss(
     reduction: str,
     zero_infinity: bool,
 ) -> Node:
-    """Minus the log-probability that the scores spell the targets, over all alignments.
+    """The negative log-probability of the targets, summed over all alignments.
 
-    scores (T, N, C) are log-probabilities, targets (N, S), target_lengths (N). Joined targets
-    (total) come with the `places` (N, S) of each element. `going` (T, N) tells which samples have
+    scores (T, N, C) are log-probabilities, targets (N, S), target_lengths (N). Concatenated targets
+    (total) come with the `places` (N, S) of each element. `going` (T, N) says which samples have
     not ended; it is an input so that the kernels of all steps differ in offsets only.
     """
     targets = cast(targets, dtypes.int64)
@@ -47,7 +47,7 @@ def ctc_loss(
     if targets.ndim != 2 or {targets.shape[0], going.shape[-1], target_lengths.size} != {batch}:
         raise ShapeError(
             f"ctc_loss: targets {list(targets.shape)} do not fit scores {list(scores.shape)}",
-            fix="scores are (T, N, C), targets (N, S) or joined, lengths (N)",
+            fix="scores are (T, N, C), targets (N, S) or concatenated, lengths (N)",
         )
     labels = _with_blanks(targets, target_lengths, blank)
     # Two labels may follow each other without a blank between them unless they are equal.

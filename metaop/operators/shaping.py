@@ -1,4 +1,4 @@
-"""Operators that move elements about: the views, and the copies that rearrange."""
+"""Operators that move elements: views, and copies that rearrange."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def narrow(source: Node, dim: int, start: int, length: int) -> Node:
 
 @composite
 def select(source: Node, dim: int, position: int) -> Node:
-    """Element `position` of dimension `dim`, which disappears."""
+    """Element `position` of dimension `dim`, which is removed."""
     return views.select(source, dim, position)
 
 
@@ -101,7 +101,7 @@ def as_strided(source: Node, size: Shape, stride: tuple[int, ...], offset: int) 
 
 @composite
 def repeat(source: Node, counts: tuple[int, ...]) -> Node:
-    """The tensor laid out `counts[k]` times along dimension `k`; new dimensions come first."""
+    """The tensor tiled `counts[k]` times along dimension `k`; new dimensions come first."""
     leading = len(counts) - source.ndim
     extents = (1,) * leading + source.shape
     shape = tuple(count * extent for count, extent in zip(counts, extents))
@@ -121,13 +121,13 @@ def repeat_interleave(source: Node, count: int, dim: int) -> Node:
 
 @composite
 def flip(source: Node, dims: tuple[int, ...]) -> Node:
-    """The order reversed along `dims`."""
+    """The elements in reverse order along `dims`."""
     return views.flip(source, dims)
 
 
 @composite
 def roll(source: Node, shifts: tuple[int, ...], dims: tuple[int, ...]) -> Node:
-    """Elements moved along `dims`, coming in again at the other end."""
+    """The elements shifted along `dims`, wrapping around at the end."""
     for shift, dim in zip(shifts, dims):
         source = views.roll(source, shift, dim)
     return source
@@ -135,19 +135,19 @@ def roll(source: Node, shifts: tuple[int, ...], dims: tuple[int, ...]) -> Node:
 
 @composite(variadic=True)
 def concatenate(sources: Sequence[Node], dim: int, dtype: DType) -> Node:
-    """Tensors behind each other along `dim`, converted to `dtype`."""
+    """The tensors concatenated along `dim`, converted to `dtype`."""
     return views.concatenate([cast(source, dtype) for source in sources], dim)
 
 
 @composite(variadic=True)
 def stack(sources: Sequence[Node], dim: int, dtype: DType) -> Node:
-    """Tensors of one shape behind each other along a new dimension `dim`."""
+    """Tensors of one shape concatenated along a new dimension `dim`."""
     return views.concatenate([views.unsqueeze(cast(x, dtype), dim) for x in sources], dim)
 
 
 @composite
 def pad(source: Node, before: tuple[int, ...], after: tuple[int, ...], fill: Scalar) -> Node:
-    """`fill` around the tensor; negative widths cut elements off."""
+    """The tensor surrounded by `fill`; negative widths remove elements."""
     return views.pad(source, before, after, fill)
 
 

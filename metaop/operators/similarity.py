@@ -1,4 +1,4 @@
-"""Distances and angles between vectors, and the losses made of them."""
+"""Distances and angles between vectors, and losses based on them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from metaop.unified_graph.node import Node, Shape
 @composite
 @in_promoted_type
 def cosine_similarity(first: Node, second: Node, dim: int, eps: float) -> Node:
-    """The cosine of the angle between vectors along `dim`; norms count as `eps` at least."""
+    """The cosine of the angle between vectors along `dim`, whose norms are clamped to `eps`."""
     product = first * second
     if not product.ndim:
         return cosine_similarity(reshape(first, (1,)), reshape(second, (1,)), 0, eps)
@@ -48,7 +48,7 @@ def distance(first: Node, second: Node, power: float, eps: float, keepdim: bool 
 def cosine_embedding_loss(
     first: Node, second: Node, target: Node, margin: float, reduction: str
 ) -> Node:
-    """1 - cos where the target is 1, max(0, cos - margin) where it is -1."""
+    """1 - cos if the target is 1, max(0, cos - margin) if it is -1."""
     if target.ndim + 1 != first.ndim or first.ndim != second.ndim or first.ndim > 2:
         raise ShapeError(
             f"cosine_embedding_loss: target {list(target.shape)} does not fit inputs "

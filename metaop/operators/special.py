@@ -204,7 +204,7 @@ _NORMAL_MIDDLE, _NORMAL_TAIL, _NORMAL_FAR = (
     ),
 )
 
-# Terms that are summed up before the expansion of Euler and Maclaurin takes over.
+# The number of terms that are summed directly before the Euler-Maclaurin expansion.
 _DIRECT_TERMS = 24
 # From this exponent on, only the first term of a sum is not 0 beside it, or all are.
 _ONE_TERM = 1e6
@@ -247,7 +247,7 @@ def bessel_i0(source: Node) -> Node:
 @composite
 def bessel_i1e(source: Node) -> Node:
     """`exp(-|x|) I1(x)`."""
-    # Not abs: its slope of 0 at 0 would hide the slope of this function.
+    # Not abs, whose gradient of 0 at 0 would hide the gradient of this function.
     size = _scaled(1, where(source < 0.0, -source, source), _SMALL_1, _LARGE_1)
     return where(source < 0.0, -size, size)
 

@@ -1,4 +1,4 @@
-"""Writing through a view: the base with the elements that the view shows replaced."""
+"""Writing through a view: replaces the elements of the base that the view covers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from metaop.unified_graph.node import Node, input_node
 
 ViewSteps = tuple[tuple[Composite, tuple[Any, ...]], ...]
 
-# Steps that show the same memory as another type, and what makes the old type of it again.
+# Steps that reinterpret memory as another type, with their inverses.
 _REINTERPRETED = {pairs_of: as_numbers, numbers_of: as_pairs}
 
 
@@ -28,11 +28,11 @@ def _shown(base: Node, steps: ViewSteps) -> Node:
 
 @composite
 def view_write(base: Node, value: Node, steps: ViewSteps) -> Node:
-    """`base` with `value` in the place of `steps(base)`.
+    """`base` with `value` in place of `steps(base)`.
 
     The index map of the view is scattered back: affine maps are inverted into guarded reads, so
-    writing a slice is one elementwise selection. Where a view shows an element several times
-    (overlapping windows), the last write stays.
+    writing a slice is one elementwise selection. If a view covers an element several times
+    (overlapping windows), the last write remains.
     """
     for position, (step, attributes) in enumerate(steps):
         if step in _REINTERPRETED:
