@@ -1,1 +1,1 @@
-"""The functions on tensors: of elements, along dimensions, of places, and what makes tensors."""
+"""Functions of tensors: elementwise, along dimensions, by index, and creation."""

@@ -12,7 +12,7 @@ from metaop.unified_graph.recording import record
 
 @public(method=True, out=True, float32_on_cuda="softmax")
 def softmax(input: Tensor, dim: int, dtype: DType | None = None) -> Tensor:
-    """exp(x) over its sum along `dim`; `dtype` converts the input first.
+    """exp(x) divided by its sum along `dim`; `dtype` converts the input first.
 
     The shape stays, and the result sums to 1 along `dim`. Large x do not overflow.
 
@@ -35,7 +35,7 @@ def log_softmax(input: Tensor, dim: int, dtype: DType | None = None) -> Tensor:
 
 @public(method=True, low_precision="prelu")
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
-    """x where it is positive, else x times the slope of its channel.
+    """x if it is positive, else x times the slope of its channel.
 
     `weight` has the shape (1) or (C), where C is the size of dimension 1.
 
@@ -47,7 +47,7 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
 
 @public(method=True)
 def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
-    """x where it lies outside -lambd … lambd, else 0; the shape stays.
+    """x if it is outside -lambd … lambd, else 0; the shape stays.
 
     >>> metaop.hardshrink(metaop.tensor([-1.0, 0.3, 0.8]))
     tensor([-1.0000,  0.0000,  0.8000])

@@ -1,4 +1,4 @@
-"""Comparisons, truth values, and tests of floating-point numbers."""
+"""Comparisons, booleans, and tests of floating-point numbers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def logical_and(input: Tensor, other: Tensor) -> Tensor:
 
 @in_every_form()
 def logical_or(input: Tensor, other: Tensor) -> Tensor:
-    """Whether one of the elements is nonzero; the operands broadcast to one shape.
+    """Whether at least one of the elements is nonzero; the operands broadcast to one shape.
 
     >>> metaop.logical_or(metaop.tensor([0, 1, 0]), metaop.tensor([1, 0, 0]))
     tensor([ True,  True, False])
@@ -74,7 +74,7 @@ def isneginf(input: Tensor) -> Tensor:
 
 @public(method=True)
 def isreal(input: Tensor) -> Tensor:
-    """Whether an element has no imaginary part: all have none but those of complex tensors.
+    """Whether an element has no imaginary part, which is always true of real tensors.
 
     The shape stays.
 
@@ -94,7 +94,7 @@ def isclose(
 ) -> Tensor:
     """Whether `|input - other| <= atol + rtol * |other|`, elementwise; the operands broadcast.
 
-    NaN is close to nothing, and with `equal_nan` to NaN. The result has their common shape.
+    NaN is close to nothing, or with `equal_nan` to NaN. The result has their common shape.
 
     >>> metaop.isclose(metaop.tensor([1.0, 1.0]), metaop.tensor([1.000001, 1.1]))
     tensor([ True, False])
@@ -111,9 +111,9 @@ def allclose(
     atol: float = 1e-08,
     equal_nan: bool = False,
 ) -> bool:
-    """Whether all elements are close, as `isclose` says; a Python bool.
+    """Whether all elements are close in the sense of `isclose`; a Python bool.
 
-    Raises ShapeError where the shapes do not broadcast.
+    Raises ShapeError if the shapes do not broadcast.
 
     >>> metaop.allclose(metaop.ones(2), metaop.tensor([1.0, 1.000001]))
     True

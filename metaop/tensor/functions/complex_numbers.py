@@ -103,7 +103,7 @@ def real(input: Tensor) -> Tensor:
 
 @public(method=True)
 def conj(input: Tensor) -> Tensor:
-    """The complex conjugate, which of real numbers is the tensor itself; the shape stays.
+    """The complex conjugate; a real tensor is returned itself; the shape stays.
 
     >>> metaop.conj(metaop.complex(metaop.ones(1), metaop.ones(1)))
     tensor([1.-1.j])
@@ -119,7 +119,7 @@ def inner_product(pairs: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
 
 @public(method=True)
 def resolve_conj(input: Tensor) -> Tensor:
-    """The tensor itself, of its shape: conjugates are numbers like others here.
+    """The tensor itself, of its shape: `conj` computes the conjugate, so nothing is pending.
 
     >>> metaop.resolve_conj(metaop.ones(1))
     tensor([1.])

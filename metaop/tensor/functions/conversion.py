@@ -33,7 +33,7 @@ def to(
     copy: builtins.bool = False,
     memory_format: Any = None,
 ) -> Tensor:
-    """`input` as another dtype or on another device; itself when it is there already.
+    """`input` with another dtype or on another device; `input` itself if both match.
 
     Accepts what PyTorch's `to` accepts: a dtype, a device, a device and a dtype, another tensor.
     """
@@ -117,13 +117,13 @@ def type(input: Tensor, dtype: Any = None, non_blocking: Any = False) -> Any:
         return to(input, _TYPES_BY_NAME[name], device="cuda" if ".cuda." in dtype else None)
     if dtype is Tensor:
         return to(input, defaults.dtype, device=default_device.device)
-    # FloatTensor and its kin stand for a dtype on a kind of device.
+    # FloatTensor and the like name a dtype and a kind of device.
     return to(input, getattr(dtype, "dtype", dtype), device=getattr(dtype, "place", None))
 
 
 @method()
 def type_as(input: Tensor, other: Tensor) -> Tensor:
-    """The values in the type of `other`."""
+    """The values converted to the dtype of `other`."""
     return to(input, other)
 
 
@@ -165,7 +165,7 @@ def dim(input: Tensor) -> builtins.int:
 
 @method()
 def element_size(input: Tensor) -> builtins.int:
-    """The bytes of one element."""
+    """The size of one element in bytes."""
     return input.dtype.itemsize
 
 
@@ -192,7 +192,7 @@ def is_complex(input: Tensor) -> builtins.bool:
 
 @public(method=True)
 def is_signed(input: Tensor) -> builtins.bool:
-    """Whether the element type has negative numbers: not bool, nor unsigned integers.
+    """Whether the dtype has negative numbers, unlike bool and unsigned integers.
 
     >>> metaop.tensor([1]).is_signed(), metaop.tensor([1], dtype=metaop.uint8).is_signed()
     (True, False)
@@ -202,7 +202,7 @@ def is_signed(input: Tensor) -> builtins.bool:
 
 @public(method=True)
 def is_nonzero(input: Tensor) -> builtins.bool:
-    """Whether the single element differs from zero; it is read.
+    """Whether the single element is nonzero; it is read.
 
     Raises ShapeError for any other number of elements.
 
@@ -224,7 +224,7 @@ def is_tensor(obj: Any) -> builtins.bool:
 
 @public(method=True)
 def is_conj(input: Tensor) -> builtins.bool:
-    """Whether a tensor is only marked as conjugated or negated: never, elements are computed.
+    """False: no tensor is only marked as conjugated or negated, because elements are computed.
 
     >>> metaop.is_conj(metaop.ones(2))
     False
@@ -255,7 +255,7 @@ _copied.__name__ = "copy"
 def can_cast(from_: DType, to: DType) -> builtins.bool:
     """Whether a value of one type may be written into a tensor of the other.
 
-    It may not where the kind is lower: floats are not written into integers. Sizes do not matter.
+    It may not if the kind is lower: floats are not written into integers. Sizes do not matter.
 
     >>> metaop.can_cast(metaop.float64, metaop.float16)
     True
@@ -307,7 +307,7 @@ def set_default_dtype(d: DType) -> None:
 
 
 def array(input: Tensor, dtype: Any = None, copy: Any = None) -> np.ndarray:
-    """What `numpy.asarray(tensor)` gives."""
+    """The result of `numpy.asarray(tensor)`."""
     values = input.numpy()
     if dtype is not None and values.dtype != dtype:
         return values.astype(dtype)
@@ -317,7 +317,7 @@ def array(input: Tensor, dtype: Any = None, copy: Any = None) -> np.ndarray:
 def wrapped(
     input: Tensor, array: np.ndarray, context: Any = None, return_scalar: builtins.bool = False
 ) -> Tensor | np.ndarray:
-    """What a NumPy function of the tensor gives: a tensor again, when its type has one."""
+    """The result of a NumPy function of the tensor, as a tensor if its type allows."""
     dtype = dtypes.from_numpy_dtype(array.dtype)
     return array if dtype is None else from_array(np.asarray(array), dtype)
 
@@ -330,13 +330,13 @@ def get_device(input: Tensor) -> builtins.int:
 
 @method()
 def pin_memory(input: Tensor, device: Any = None) -> Tensor:
-    """The tensor itself: transfers choose their own staging memory."""
+    """The tensor itself: transfers allocate their own staging memory."""
     return input
 
 
 @method()
 def is_pinned(input: Tensor, device: Any = None) -> builtins.bool:
-    """Whether the memory is locked for transfers: never."""
+    """False: memory of tensors is never page-locked."""
     return False
 
 
@@ -348,7 +348,7 @@ def is_same_size(input: Tensor, other: Tensor) -> builtins.bool:
 
 @method()
 def sum_to_size(input: Tensor, *size: Any) -> Tensor:
-    """The sum over the dimensions that broadcasting `size` to this shape would repeat."""
+    """The sum over the dimensions along which `size` would be broadcast to this shape."""
     target = sizes(size)
     if not target:
         return input.sum()

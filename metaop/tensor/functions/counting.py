@@ -56,7 +56,7 @@ def _only_counts() -> ShapeError:
 def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
     """The number of elements in each of `bins` equal intervals between `min` and `max`.
 
-    Without limits they are the extremes. Raises DTypeError for integers, whose type may be too
+    The default limits are the extremes. Raises DTypeError for integers, whose type may be too
     small for the counts.
 
     >>> metaop.histc(metaop.tensor([0.0, 1.0, 1.5, 4.0]), bins=2)
@@ -80,7 +80,7 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
 
 
 class Histogram(NamedTuple):
-    """How many elements lie in each bin, and where the bins begin and end."""
+    """The number of elements in each bin, and the edges of the bins."""
 
     hist: Tensor
     bin_edges: Tensor
@@ -97,9 +97,9 @@ def histogram(
 ) -> Histogram:
     """The number of elements in each bin, and the bin edges.
 
-    `bins` is their number, between the limits `range` or the extremes, or their edges. Bins hold
-    their lower edge, the last one both. The edges have one element more than the counts, a vector
-    of length `bins`.
+    `bins` is their number, between the limits `range` or the extremes, or their edges. Bins include
+    their lower edge, and the last one its upper edge too. The edges have one element more than the
+    counts, a vector of length `bins`.
 
     >>> counts, edges = metaop.histogram(metaop.tensor([0.0, 1.0, 1.5, 4.0]), 2)
     >>> counts, edges
@@ -112,7 +112,7 @@ def histogram(
 
 
 class HistogramOfPoints(NamedTuple):
-    """How many points lie in each cell, and where the cells begin and end along each axis."""
+    """The number of points in each cell, and the edges of the cells along each axis."""
 
     hist: Tensor
     bin_edges: tuple[Tensor, ...]
@@ -141,7 +141,7 @@ def histogramdd(
     if input.dtype.kind != "float" or not input.ndim:
         raise DTypeError(
             f"histogramdd: not for {input.dtype.name} {list(input.shape)}",
-            fix="convert it with .float(), and give coordinates a dimension",
+            fix="convert it with .float(), and put the coordinates in the last dimension",
         )
     size = input.shape[-1]
     points = input.detach().reshape(-1, size)
@@ -150,7 +150,7 @@ def histogramdd(
     if len(given) != size or len(limits) != size:
         raise ShapeError(
             f"histogramdd: bins or limits of {len(given)} and {len(limits)} axes for {size}",
-            fix="give one for each coordinate",
+            fix="pass one for each coordinate",
         )
     edges = [
         one.to(input.dtype) if isinstance(one, Tensor) else _edges(points[:, axis], one, limit)
@@ -165,7 +165,7 @@ def histogramdd(
 
 
 def _edges(values: Tensor, bins: int, limits: Sequence[float] | None) -> Any:
-    """The edges of so many equal bins."""
+    """The edges of `bins` equal bins."""
     if bins <= 0:
         raise ArgumentError(f"torch.histogram(): bins must be > 0, but got {bins}")
     if limits is None and not values.numel():
@@ -182,7 +182,7 @@ def _edges(values: Tensor, bins: int, limits: Sequence[float] | None) -> Any:
 
 
 def _cells(points: Any, edges: Sequence[Any], weight: Any) -> Any:
-    """The number (or weight) of the points in each cell between edges; the last edges belong."""
+    """The number (or weight) of the points in each cell; the last edges are inclusive."""
     counts = [len(one) - 1 for one in edges]
     total = math.prod(counts)
     cell: Any = 0
@@ -205,10 +205,9 @@ def unique(
     return_counts: bool = False,
     dim: int | None = None,
 ) -> Any:
-    """The distinct elements (or slices along `dim`), with the place of each one and its count.
+    """The distinct elements (or slices along `dim`), optionally with inverse indices and counts.
 
-    They are sorted in any case. How many there are is read. Without `dim` the result has one
-    dimension.
+    They are always sorted. Their number is read. Without `dim`, the result has one dimension.
 
     >>> values, counts = metaop.unique(metaop.tensor([3, 1, 3]), return_counts=True)
     >>> values, counts
@@ -224,7 +223,7 @@ def unique_consecutive(
     return_counts: bool = False,
     dim: int | None = None,
 ) -> Any:
-    """The elements (or slices along `dim`) that differ from the one before.
+    """The elements (or slices along `dim`) that differ from their predecessor.
 
     Without `dim` the tensor is flattened to one dimension first.
 
@@ -235,7 +234,7 @@ def unique_consecutive(
 
 
 def _require_slices(name: str, input: Tensor, dim: int | None) -> None:
-    """Slices along `dim` are compared only if they have elements, or if there are none."""
+    """Raises an error for slices along `dim` without elements, which cannot be compared."""
     if dim is not None and not input.ndim:
         raise DimensionError(
             f"{name}(): Dimension specified as {dim} but tensor has no dimensions", fix="leave dim"
@@ -292,11 +291,10 @@ def searchsorted(
     side: str | None = None,
     sorter: Tensor | None = None,
 ) -> Tensor:
-    """Where each value would be inserted into the last dimension of a sorted tensor.
+    """The index at which each value would be inserted into the last dimension of a sorted tensor.
 
-    The sequence has one dimension, or as many as `input` with rows that belong to its rows. NaN
-    lies behind all numbers. Of equal numbers the first place counts, the one behind the last with
-    `right`.
+    The sequence has one dimension, or the leading dimensions of `input`, whose rows it matches. NaN
+    follows all numbers. A value is inserted before equal ones, with `right` after them.
 
     >>> metaop.searchsorted(metaop.tensor([1, 3, 5]), metaop.tensor([3, 6]))
     tensor([1, 3])
@@ -321,9 +319,9 @@ def searchsorted(
 def bucketize(
     input: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False
 ) -> Tensor:
-    """The number of the interval between `boundaries` that each value lies in; the shape stays.
+    """The index of the interval between `boundaries` that contains each value; the shape stays.
 
-    Intervals hold their upper boundary, with `right` their lower one.
+    Intervals include their upper boundary, with `right` their lower one.
 
     >>> metaop.bucketize(metaop.tensor([0.5, 1.0, 2.5]), metaop.tensor([1.0, 2.0]))
     tensor([0, 0, 2])
@@ -337,7 +335,7 @@ def isin(
 ) -> Tensor:
     """Whether each element is among `test_elements`; the shape stays.
 
-    `invert` gives the opposite.
+    `invert` negates the result.
 
     >>> metaop.isin(metaop.tensor([1, 2, 3]), metaop.tensor([3, 1]))
     tensor([ True, False,  True])
@@ -364,7 +362,8 @@ def cov(
 ) -> Tensor:
     """The covariance matrix of variables (rows) from observations (columns): (N, M) -> (N, N).
 
-    Sums are divided by M - correction. `fweights` count observations, `aweights` weigh them.
+    Sums are divided by M - correction. `fweights` are frequencies of observations, `aweights` are
+    their weights.
 
     >>> metaop.cov(metaop.tensor([[1.0, 2.0, 3.0], [6.0, 4.0, 2.0]]))
     tensor([[ 1., -2.],
@@ -395,7 +394,7 @@ def cov(
 def corrcoef(input: Tensor) -> Tensor:
     """The correlation matrix of variables (rows) from observations (columns): (N, M) -> (N, N).
 
-    It is the covariance over both standard deviations, from -1 to 1.
+    It is the covariance divided by both standard deviations, from -1 to 1.
 
     >>> metaop.corrcoef(metaop.tensor([[1.0, 2.0, 3.0], [6.0, 4.0, 2.0]])).round()
     tensor([[ 1., -1.],

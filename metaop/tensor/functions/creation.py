@@ -36,7 +36,7 @@ def tensor(
     """A new tensor with a copy of `data`: numbers, nested sequences, NumPy arrays or tensors.
 
     The shape is that of the nest. Without `dtype`, Python floats get the default float type,
-    integers int64, truth values bool; arrays keep their type. Raises ArgumentError for nests of
+    integers int64, booleans bool; arrays keep their type. Raises ArgumentError for nests of
     uneven length.
 
     >>> metaop.tensor([[1, 2], [3, 4]])
@@ -74,9 +74,9 @@ asarray = synonym("asarray", as_tensor)
 @public()
 @placeable_from_host
 def from_numpy(ndarray: np.ndarray) -> Tensor:
-    """A tensor on the memory of a NumPy array: of its shape, and of the type that fits its own.
+    """A tensor that shares the memory of a NumPy array, with its shape and type.
 
-    What is written into one is seen in the other. Raises ArgumentTypeError for other objects.
+    Writes to one are visible in the other. Raises ArgumentTypeError for other objects.
 
     >>> import numpy as np
     >>> metaop.from_numpy(np.arange(3.0))
@@ -94,7 +94,7 @@ def from_numpy(ndarray: np.ndarray) -> Tensor:
 def frombuffer(
     buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, requires_grad: bool = False
 ) -> Tensor:
-    """A 1-d tensor on the bytes of a Python buffer.
+    """A 1-d tensor of the bytes of a Python buffer.
 
     `offset` is in bytes; `count` is the number of elements, -1 for all that follow.
 
@@ -143,7 +143,7 @@ def _from_data(data: Any, dtype: DType | None, copy: bool) -> Tensor:
 def _array_of(data: Any, dtype: DType | None) -> np.ndarray:
     """Nested sequences as an array of the type that PyTorch would infer."""
     if isinstance(data, (list, tuple)) and all(isinstance(item, np.ndarray) for item in data):
-        # Images and the like are taken as a whole, not number by number.
+        # Images and the like are converted whole, not number by number.
         if len({(item.shape, item.dtype) for item in data}) == 1:
             stacked = np.stack(data)
             return stacked if dtype is None else stacked.astype(dtype.numpy, copy=False)
@@ -157,7 +157,7 @@ def _array_of(data: Any, dtype: DType | None) -> np.ndarray:
             for value in leaves:
                 if isinstance(value, (int, float)):
                     check_fits(value, dtype)
-        # Integers that are negative wrap in types without a sign.
+        # Negative integers wrap around in unsigned types.
         exact = dtype.kind == "int" and all(isinstance(value, int) for value in leaves)
         with np.errstate(all="ignore"):
             array = np.array(leaves, np.int64 if exact else None)
@@ -313,7 +313,7 @@ def empty(
     pin_memory: bool = False,
     memory_format: Any = None,
 ) -> Tensor:
-    """A tensor of a shape, to be filled later: zeros that cost nothing when overwritten unread.
+    """A tensor of a shape, to be filled later: zeros, which cost nothing if never read.
 
     >>> metaop.empty(2, 3).fill_(0.5)
     tensor([[0.5000, 0.5000, 0.5000],
@@ -328,7 +328,7 @@ def empty(
 def zeros_like(input: Tensor, **options: Any) -> Tensor:
     """Zeros of the shape, dtype and device of `input`, unless the options say otherwise.
 
-    Zeros cost nothing when they are overwritten unread, so `empty_like` is the same function.
+    Zeros cost nothing if they are overwritten before being read, so `empty_like` is this function.
 
     >>> metaop.zeros_like(metaop.tensor([1.0, 2.0]))
     tensor([0., 0.])
@@ -418,7 +418,7 @@ def empty_strided(size: Sequence[int], stride: Sequence[int], **options: Any) ->
 
 @public()
 def empty_permuted(size: Sequence[int], physical_layout: Sequence[int], **options: Any) -> Tensor:
-    """A tensor to be filled later, whose dimensions lie in memory in the order of another.
+    """A tensor to be filled later, whose dimensions are in another order in memory.
 
     `size` is its shape, `physical_layout` the dimensions from the outermost to the innermost.
     Raises ArgumentError unless these are all dimensions, each once.
@@ -498,7 +498,7 @@ def fill(input: Tensor, value: Number | Tensor) -> Tensor:
 
 @public(in_place=True, export=False, in_place_function=True)
 def zero(input: Tensor) -> Tensor:
-    """Zeros in place of every element; the shape stays.
+    """Replaces every element by zero; the shape stays.
 
     >>> metaop.zero_(metaop.ones(2))
     tensor([0., 0.])

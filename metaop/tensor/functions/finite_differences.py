@@ -21,10 +21,10 @@ def gradient(
     dim: int | Sequence[int] | None = None,
     edge_order: int = 1,
 ) -> tuple[Tensor, ...]:
-    """Second-order accurate derivatives along `dim` (all dimensions when None), one tensor each.
+    """Second-order accurate derivatives along `dim` (all dimensions if None), one tensor each.
 
     They have the shape of the input. `spacing` is the distance between samples, one per dimension,
-    or tensors of their places. `edge_order` (1 or 2) is the order of accuracy at both ends.
+    or tensors of their coordinates. `edge_order` (1 or 2) is the order of accuracy at both ends.
 
     >>> metaop.gradient(metaop.tensor([0.0, 1.0, 4.0, 9.0]))
     (tensor([1., 2., 4., 5.]),)

@@ -61,7 +61,7 @@ def _scale(norm: Norm, sign: int, count: int) -> float:
 
 
 def _complex(x: Tensor, sizes: Sequence[int], dims: tuple[int, ...], sign: int, norm: Norm) -> Any:
-    """The transform over `dims`, which are cut or padded with zeros to `sizes` first."""
+    """The transform over `dims`, which are first trimmed or zero-padded to `sizes`."""
     if any(size < 1 for size in sizes):
         raise ShapeError(f"Invalid number of data points ({min(sizes)}) specified")
     whole = _as_complex(x)
@@ -105,7 +105,7 @@ def _half(x: Tensor, size: int, dim: int, norm: Norm) -> Any:
 
 
 def _chosen(x: Tensor, s: Sequence[int] | None, dim: Dims) -> tuple[list[int], tuple[int, ...]]:
-    """The sizes and the dimensions of a transform; -1 stands for the size that is there."""
+    """The sizes and the dimensions of a transform; -1 means the present size."""
     if dim is None:
         dims = tuple(range(x.ndim if s is None else len(s)))
         dims = dims if s is None else tuple(x.ndim - len(s) + k for k in dims)
@@ -222,7 +222,7 @@ def ifftn(
 def rfftn(
     input: Tensor, s: Sequence[int] | None = None, dim: Dims = None, norm: Norm = None
 ) -> Tensor:
-    """`fftn` of a real tensor without what is conjugate: half of the last dimension.
+    """`fftn` of a real tensor, without the redundant conjugates: half of the last dimension.
 
     >>> metaop.fft.rfftn(metaop.ones(2, 4)).shape
     metaop.Size([2, 3])

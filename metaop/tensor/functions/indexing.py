@@ -31,7 +31,7 @@ def host_tensor(array: np.ndarray, device: Device = CPU) -> Tensor:
 
 @method("__getitem__")
 def getitem(input: Tensor, key: Any) -> Tensor:
-    """`input[key]`: a view for integers, slices, None and Ellipsis, else a copy."""
+    """`input[key]`: a view for integers, slices, None and Ellipsis, otherwise a copy."""
     items = key if type(key) is tuple else (key,)
     for item in items:
         kind = type(item)
@@ -92,9 +92,9 @@ def _basic_item(item: Any, extent: int, dim: int) -> Any:
 
 
 def split_key(input: Tensor, key: Any) -> tuple[tuple[Any, ...], list[Tensor], tuple[int, ...]]:
-    """A key as a basic key, and the index tensors that apply to what the basic key gives.
+    """Splits a key into a basic key, and the index tensors that apply to its result.
 
-    Also returns the dimensions of the basic result at which the index tensors stand.
+    Also returns the dimensions of that result that the index tensors index.
     """
     items = _as_tuple(key)
     consumed = sum(_dims_of(item) for item in items)
@@ -137,7 +137,7 @@ def _as_tuple(key: Any) -> tuple[Any, ...]:
 
 
 def _normalised(item: Any) -> Any:
-    """Lists and arrays as tensors; everything that stands for an integer as an int."""
+    """Converts lists and arrays to tensors, and whatever represents an integer to an int."""
     if item is None or item is Ellipsis or isinstance(item, slice):
         return item
     if isinstance(item, (bool, np.bool_)):
@@ -151,7 +151,7 @@ def _normalised(item: Any) -> Any:
                 f"{item.dtype.name}",
                 fix="convert the index with .long()",
             )
-        # While a function is traced, what it computes has no value yet: it is looked up later.
+        # A value computed in a traced function cannot be read yet, so it stays an index tensor.
         is_read = item.ndim == 0 and item.dtype.name != "bool"
         is_read = is_read and not (state.trace is not None and item.call.is_pending)
         return int(item.item()) if is_read else item
@@ -176,7 +176,7 @@ def _is_mask(index: Tensor) -> bool:
 
 
 def _index_tensors(index: Tensor, extents: Sequence[int], dim: int) -> list[Tensor]:
-    """A mask as one tensor of positions per dimension; other indices as they are."""
+    """A mask as one tensor of positions per dimension; other indices unchanged."""
     if not _is_mask(index):
         return [index]
     if index._shape != tuple(extents):
@@ -236,7 +236,7 @@ def _value_call(input: Tensor, value: Any) -> Any:
 def put(
     target: Tensor, indices: Sequence[Tensor], dims: tuple[int, ...], value: Any, accumulate: bool
 ) -> None:
-    """Writes (or adds) `value` where `indices` point in the dimensions `dims` of `target`."""
+    """Writes (or adds) `value` at `indices` in the dimensions `dims` of `target`."""
     started = next_sequence()
     calls = (target.call, _value_call(target, value), *(index.call for index in indices))
     call = record(operators.index_put, calls, (dims, accumulate))

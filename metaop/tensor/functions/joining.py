@@ -20,7 +20,7 @@ from metaop.unified_graph.recording import record
 
 @public(method=True)
 def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
-    """All slices along `dim`, which disappears: views.
+    """All slices along `dim`, which is removed: views.
 
     Their number is the size of the dimension.
 
@@ -39,7 +39,7 @@ def split(
 ) -> tuple[Tensor, ...]:
     """Pieces of a given size (the last may be smaller), or of the given sizes: views.
 
-    Raises ShapeError where the sizes do not add up to the extent.
+    Raises ShapeError if the sizes do not add up to the extent.
 
     >>> metaop.split(metaop.arange(5), 2)
     (tensor([0, 1]), tensor([2, 3]), tensor([4]))
@@ -93,7 +93,7 @@ def tensor_split(
     indices_or_sections: int | Sequence[int] | Tensor,
     dim: int = 0,
 ) -> tuple[Tensor, ...]:
-    """Pieces between the given positions, or that many pieces of almost equal size: views.
+    """Pieces between the given positions, or a number of pieces of almost equal size: views.
 
     >>> metaop.tensor_split(metaop.arange(5), 2), metaop.tensor_split(metaop.arange(5), (1, 4))
     ((tensor([0, 1, 2]), tensor([3, 4])), (tensor([0]), tensor([1, 2, 3]), tensor([4])))
@@ -175,9 +175,9 @@ def _pieces(input: Tensor, lengths: Sequence[int], dim: int) -> tuple[Tensor, ..
 
 @public(out=True)
 def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """Tensors behind each other along `dim`; their other sizes have to agree.
+    """The tensors concatenated along `dim`; their other sizes must match.
 
-    Raises ShapeError where they do not.
+    Raises ShapeError if they do not.
 
     >>> metaop.cat([metaop.tensor([[1, 2]]), metaop.tensor([[3, 4], [5, 6]])])
     tensor([[1, 2],
@@ -185,7 +185,7 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
             [5, 6]])
     """
     pieces = _checked("cat", tensors)
-    # PyTorch lets 1-d tensors without elements stand beside tensors of any shape.
+    # As in PyTorch, empty 1-d tensors may be concatenated with tensors of any shape.
     pieces = [x for x in pieces if x._shape != (0,)] or pieces[:1]
     shape = pieces[0]._shape
     if not shape:
@@ -208,7 +208,7 @@ concatenate = synonym("concatenate", cat)
 
 @public(out=True)
 def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """Tensors of one shape behind each other along a new dimension `dim`.
+    """Tensors of one shape, concatenated along a new dimension `dim`.
 
     Raises ShapeError for tensors of different shapes.
 

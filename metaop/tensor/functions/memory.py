@@ -1,4 +1,4 @@
-"""Where in memory tensors lie, and letting one show the memory of another."""
+"""The memory layout of tensors, and making one share the memory of another."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from metaop.tensor.surface import method
 
 @method()
 def is_set_to(input: Tensor, tensor: Tensor) -> bool:
-    """Whether both show the same memory with the same offset, shape and strides."""
+    """Whether both share the same memory with the same offset, shape and strides."""
     owner, layout = owner_and_layout(input)
     other, other_layout = owner_and_layout(tensor)
     is_same = owner is other or data_ptr(owner) == data_ptr(other)
@@ -29,10 +29,10 @@ def set_(
     size: Any = None,
     stride: Any = None,
 ) -> Tensor:
-    """Lets the tensor show the memory of another, or of a storage, from then on.
+    """Makes the tensor share the memory of another tensor, or of a storage.
 
-    Without `source` it becomes empty. Of a tensor it takes over shape and strides unless `size` and
-    `stride` are given. Raises DTypeError if the types differ.
+    Without `source`, it becomes empty. It takes over the shape and strides of a tensor unless
+    `size` and `stride` are given. Raises DTypeError if the types differ.
     """
     if source is None:
         input.data = input.detach().new_empty(0)
@@ -54,10 +54,10 @@ def set_(
 
 @method()
 def dim_order(input: Tensor, *, ambiguity_check: bool | list[Any] = False) -> tuple[int, ...]:
-    """The dimensions in the order in which they lie in memory, the outermost first.
+    """The dimensions in their order in memory, outermost first.
 
-    With `ambiguity_check`, dimensions of extent 1 and equal strides raise ArgumentError: they might
-    stand elsewhere.
+    With `ambiguity_check`, dimensions of extent 1 and equal strides raise ArgumentError, because
+    they make the order ambiguous.
     """
     _, (strides, _) = owner_and_layout(input)
     if ambiguity_check and (len(set(strides)) < len(strides) or 1 in input._shape):

@@ -32,7 +32,7 @@ from metaop.unified_graph.tensor_type import Device
 def sort(
     input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False
 ) -> ValuesAndIndices:
-    """The elements in order along `dim`, and where each one came from. Equal ones keep order.
+    """The elements sorted along `dim`, and their indices; equal elements keep their order.
 
     Both results have the shape of the input; indices are int64. NaN counts as largest.
 
@@ -55,7 +55,7 @@ def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool
 
 @public(method=True, out=True)
 def msort(input: Tensor) -> Tensor:
-    """The elements in order along the first dimension; the shape stays.
+    """The elements sorted along the first dimension; the shape stays.
 
     >>> metaop.msort(metaop.tensor([[3, 1], [2, 4]]))
     tensor([[2, 1],
@@ -76,7 +76,7 @@ def topk(
 ) -> ValuesAndIndices:
     """The `k` largest (or smallest) elements along `dim`, in order, and their indices.
 
-    The dimension has size k then. Raises ShapeError if it has fewer elements.
+    The dimension of the results has size k. Raises ShapeError if it has fewer elements.
 
     >>> values, indices = metaop.topk(metaop.tensor([3, 1, 2]), 2)
     >>> values, indices
@@ -119,7 +119,7 @@ def _require_elements(name: str, input: Tensor, dim: int) -> None:
 def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> ValuesAndIndices:
     """The `k`-th smallest element along `dim` (counted from 1) and its index.
 
-    The dimension goes, or has size 1 with `keepdim`. Raises ShapeError for k outside of it.
+    The dimension goes, or has size 1 with `keepdim`. Raises ShapeError for a k out of range.
 
     >>> metaop.kthvalue(metaop.tensor([3, 1, 2]), 2).values
     tensor(2)
@@ -135,7 +135,7 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Val
 
 @public(method=True, out=True)
 def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
-    """The lower median of all elements, or along `dim` with its index; NaN wins.
+    """The lower median of all elements, or along `dim` with its index; NaN is propagated.
 
     The dimension goes, or has size 1 with `keepdim`.
 
@@ -162,7 +162,7 @@ def _median(name: str, input: Tensor, dim: int | None, keepdim: bool, skip: bool
         if keepdim:
             raise ArgumentTypeError(f"{name}(): keepdim=True needs dim=", fix="pass dim=")
         if input.numel() == 0:
-            # PyTorch's NaN, which is the lowest of its integers.
+            # PyTorch converts NaN to the lowest integer.
             whole = input.dtype.kind not in ("float", "bool")
             return input.new_full((), input.dtype.lowest if whole else float("nan"))
         return wrap(record(ordering.median_of_all, (input.reshape(-1).call,), (skip,)))
@@ -199,9 +199,9 @@ def quantile(
     *,
     interpolation: str = "linear",
 ) -> Tensor:
-    """The value below which a part `q` of the elements lies, interpolated between neighbours.
+    """The value below which a fraction `q` of the elements lies, interpolated between neighbours.
 
-    `interpolation` is linear, lower, higher, nearest or midpoint; several q become the first
+    `interpolation` is linear, lower, higher, nearest or midpoint; a vector of q becomes the first
     dimension of the result. Raises ArgumentError for q outside 0 … 1.
 
     >>> metaop.quantile(metaop.tensor([1.0, 2.0, 5.0]), metaop.tensor([0.5, 0.75]))
@@ -264,7 +264,7 @@ def _quantile(
 
 
 def _parts(q: Any, device: Device) -> list[Call]:
-    """The parts that are asked for; those of a tensor are checked when they are computed."""
+    """The fractions `q`; those of a tensor are checked when they are computed."""
     if np.ndim(q) > 1:
         raise ShapeError(
             f"quantile() q must be a scalar or 1D tensor, got {list(np.shape(q))}", fix="flatten it"

@@ -1,4 +1,4 @@
-"""The places of elements that hold. How many there are is read; the rest is compiled."""
+"""Indices of nonzero elements. Their number is read; the rest is compiled."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _none(input: Tensor, shape: Shape, value: int = 0) -> Tensor:
 
 
 def held_places(input: Tensor) -> Tensor:
-    """The numbers, row by row, of the elements that are not zero."""
+    """The row-major positions of the nonzero elements."""
     if not input.numel():
         return _none(input, (0,))
     counts, total = results(record(operators.counted, (input.call,)))
@@ -31,7 +31,7 @@ def held_places(input: Tensor) -> Tensor:
 
 
 def _along_dimensions(place: Tensor, shape: Shape, absent: int = -1) -> list[Tensor]:
-    """Places row by row as an index along each dimension."""
+    """Row-major positions as an index along each dimension."""
     if len(shape) == 1 and absent == -1:
         return [place]
     if not place.numel():
@@ -41,7 +41,7 @@ def _along_dimensions(place: Tensor, shape: Shape, absent: int = -1) -> list[Ten
 
 
 def indices_of(mask: Tensor) -> list[Tensor]:
-    """An index along each dimension (one at least) of the elements that are not zero."""
+    """The indices of the nonzero elements along each dimension (at least one)."""
     return _along_dimensions(held_places(mask), mask._shape or (1,))
 
 
@@ -53,9 +53,9 @@ def _rows(input: Tensor, place: Tensor, absent: int = -1) -> Tensor:
 
 @public(method=True, out=True)
 def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
-    """The indices of all elements that are not zero, one row each; their number is read.
+    """The indices of all nonzero elements, one row each; their number is read.
 
-    The shape is (count, dimensions), int64. With `as_tuple` one vector per dimension.
+    The shape is (count, dimensions), int64. With `as_tuple`, one vector per dimension.
 
     >>> metaop.nonzero(metaop.tensor([[0, 5], [7, 0]]))
     tensor([[0, 1],
@@ -66,9 +66,9 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
 
 @public(method=True)
 def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
-    """The first `size` rows of `nonzero(input)`, and rows of `fill_value` when there are fewer.
+    """The first `size` rows of `nonzero(input)`, padded with rows of `fill_value`.
 
-    Nothing is read, so the shape is known before the values are.
+    Nothing is read, because the shape does not depend on values.
 
     >>> metaop.nonzero_static(metaop.tensor([0, 5, 7]), size=3)
     tensor([[ 1],
@@ -86,9 +86,9 @@ def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
 
 @public(method=True)
 def argwhere(input: Tensor) -> Tensor:
-    """The indices of all elements that are not zero, one row each: (count, dimensions).
+    """The indices of all nonzero elements, one row each: (count, dimensions).
 
-    Their number is read; the shape depends on it.
+    Their number is read, because the shape depends on it.
 
     >>> metaop.argwhere(metaop.tensor([0, 5, 7]))
     tensor([[1],

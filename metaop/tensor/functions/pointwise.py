@@ -86,7 +86,7 @@ floor_divide = in_every_form()(binary_function("floor_divide"))
 def add(input: Operand, other: Operand, *, alpha: Number = 1) -> Tensor:
     """`input + alpha * other`; the operands broadcast to one shape.
 
-    Integers and floats become floats. Raises DTypeError for a float `alpha` of integers.
+    An integer and a float give a float. Raises DTypeError for a float `alpha` of integers.
 
     >>> metaop.add(metaop.tensor([1.0, 2.0]), metaop.tensor([[10.0], [20.0]]), alpha=2)
     tensor([[21., 22.],
@@ -99,7 +99,7 @@ def add(input: Operand, other: Operand, *, alpha: Number = 1) -> Tensor:
 def sub(input: Operand, other: Operand, *, alpha: Number = 1) -> Tensor:
     """`input - alpha * other`; the operands broadcast to one shape.
 
-    Raises DTypeError for a float `alpha` of integers, and for truth values.
+    Raises DTypeError for a float `alpha` of integers, and for booleans.
 
     >>> metaop.sub(metaop.tensor([1, 2]), 3)
     tensor([-2, -1])
@@ -136,8 +136,8 @@ def _scaled(input: Operand, other: Operand, alpha: Number) -> Operand:
 def div(input: Operand, other: Operand, *, rounding_mode: str | None = None) -> Tensor:
     """The quotient: true division, or rounded ("floor" or "trunc" as `rounding_mode`).
 
-    The operands broadcast to one shape. True division makes integers floats. Raises ArgumentError
-    for other modes, and DivisionError for the rounded quotient of an integer by 0.
+    The operands broadcast to one shape. True division of integers gives floats. Raises
+    ArgumentError for other modes, and DivisionError for the rounded quotient of an integer by 0.
 
     >>> metaop.div(metaop.tensor([7, -7]), 2)
     tensor([ 3.5000, -3.5000])
@@ -158,7 +158,7 @@ def div(input: Operand, other: Operand, *, rounding_mode: str | None = None) -> 
 
 
 def _in_floats(name: str, input: Operand, other: Operand) -> Tensor:
-    """A binary function for which integers are converted to the default float type."""
+    """A binary function that converts integers to the default float type."""
     dtype = input.dtype if isinstance(input, Tensor) else None
     if dtype is not None and dtype.is_differentiable:
         return binary(POINTWISE[name], input, other)
@@ -216,7 +216,7 @@ def heaviside(input: Tensor, values: Tensor) -> Tensor:
 
 @in_every_form()
 def atan2(input: Tensor, other: Tensor) -> Tensor:
-    """The angle of the point (other, input) with the first axis, in radians from -pi to pi.
+    """The angle of the point (other, input) from the first axis, in radians from -pi to pi.
 
     The operands broadcast to one shape.
 
@@ -238,9 +238,9 @@ def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
 
 @in_every_form(float32_on_cuda="pow")
 def pow(input: Operand, exponent: Operand) -> Tensor:
-    """`input ** exponent`; small whole exponents are compiled in.
+    """`input ** exponent`; small integer exponents are compiled in.
 
-    The operands broadcast to one shape. Raises DTypeError for integers to negative powers.
+    The operands broadcast to one shape. Raises DTypeError for negative powers of integers.
 
     >>> metaop.pow(metaop.tensor([1.0, 2.0, 3.0]), 2)
     tensor([1., 4., 9.])
@@ -284,7 +284,7 @@ def square(input: Tensor) -> Tensor:
 
 @public(method=True)
 def positive(input: Tensor) -> Tensor:
-    """The tensor itself; raises DTypeError for truth values, which have no sign.
+    """The tensor itself; raises DTypeError for booleans, which have no sign.
 
     >>> metaop.positive(metaop.tensor([-1.5, 2.0]))
     tensor([-1.5000,  2.0000])

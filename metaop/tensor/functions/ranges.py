@@ -40,10 +40,10 @@ def inclusive_range(
     dtype: DType | None = None,
     **options: Any,
 ) -> Tensor:
-    """`start`, `start + step`, … up to `end`, with it; floats unless `dtype` says otherwise.
+    """`start`, `start + step`, … up to and including `end`; floats unless `dtype` is given.
 
-    The size is (end - start) / step + 1, rounded down. PyTorch has declared it outdated: `arange`
-    goes as Python's `range`.
+    The size is (end - start) / step + 1, rounded down. As in PyTorch, it is deprecated in favour of
+    `arange`, which behaves like Python's `range`.
 
     >>> import warnings
     >>> with warnings.catch_warnings():
@@ -83,7 +83,7 @@ def arange(
     requires_grad: bool = False,
     layout: Any = None,
 ) -> Tensor:
-    """`start`, `start + step`, … up to but without `end`; int64 when all are whole numbers.
+    """`start`, `start + step`, … up to but excluding `end`; int64 if all are integers.
 
     `arange(n)` starts at 0. The size is (end - start) / step, rounded up. Raises ArgumentError for
     a step of 0 or in the wrong direction.
@@ -95,7 +95,7 @@ def arange(
         start, end = 0, start
     start, end, step = _number(start), _number(end), _number(step)
     if dtype is dtypes.int64:
-        # Only in this type are the bounds rounded before the elements are counted.
+        # Only for this type does PyTorch truncate the bounds before it counts the elements.
         start, end, step = int(start), int(end), int(step)
     if step == 0:
         raise ArgumentError("arange: step must be nonzero", fix="use a step other than 0")

@@ -21,7 +21,7 @@ from metaop.unified_graph.recording import record
 
 @method()
 def repeat(input: Tensor, *repeats: Any) -> Tensor:
-    """The tensor laid out `repeats[k]` times along dimension `k`; new dimensions come first."""
+    """The tensor tiled `repeats[k]` times along dimension `k`; new dimensions come first."""
     counts = sizes(repeats)
     if len(counts) < input.ndim:
         raise ShapeError(
@@ -81,7 +81,7 @@ def _check_output_size(given: int | None, found: int) -> None:
 
 @public(method=True)
 def flip(input: Tensor, *axes: Any, dims: Any = None) -> Tensor:
-    """The order of the elements reversed along the dimensions: `flip(0, 1)`, `flip((0, 1))`.
+    """The elements in reverse order along the dimensions: `flip(0, 1)`, `flip((0, 1))`.
 
     >>> metaop.flip(metaop.tensor([[1, 2], [3, 4]]), (1,))
     tensor([[2, 1],
@@ -119,9 +119,9 @@ def flipud(input: Tensor) -> Tensor:
 def roll(
     input: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None
 ) -> Tensor:
-    """Elements moved by `shifts` along `dims` (of the flattened tensor, when None).
+    """The elements shifted by `shifts` along `dims` (of the flattened tensor, if None).
 
-    What leaves at the end comes in at the beginning; the shape stays.
+    Elements wrap around at the end; the shape stays.
 
     >>> metaop.roll(metaop.tensor([1, 2, 3, 4]), 1)
     tensor([4, 1, 2, 3])
@@ -142,7 +142,7 @@ def roll(
 
 @public(method=True)
 def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
-    """Turned by `k` quarter turns in the plane of `dims`, from the first towards the second.
+    """The tensor rotated by `k` quarter turns in the plane of `dims`, first towards second.
 
     >>> metaop.rot90(metaop.tensor([[1, 2], [3, 4]]))
     tensor([[2, 4],

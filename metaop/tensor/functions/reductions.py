@@ -1,4 +1,4 @@
-"""Reductions: sums, means, extremes, moments, norms and truth values over dimensions."""
+"""Reductions over dimensions: sums, means, extremes, moments, norms, booleans."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from metaop.unified_graph.recording import record, results
 
 
 class ValuesAndIndices(NamedTuple):
-    """Extremes or ordered values, and where they stand along the dimension."""
+    """Extremes or sorted values, and their indices along the dimension."""
 
     values: Tensor
     indices: Tensor
@@ -252,7 +252,7 @@ def _extreme(name: str, input: Tensor, dim: Any, keepdim: bool) -> Any:
                 "Specify the reduction dim with the 'dim' argument.",
                 fix="check .numel() first",
             )
-        # Over the whole tensor equal extremes share the gradient.
+        # Over the whole tensor, equal extremes share the gradient.
         dims = tuple(range(input.ndim))
         return wrap(record(operators.extreme, (input.call,), ("a" + name, dims, False)))
     position = wrap_dim(dim, input.ndim)
@@ -387,7 +387,7 @@ def _truth(reducer: str, input: Tensor, dim: Dimensions, keepdim: bool) -> Tenso
 
 @public(method=True)
 def count_nonzero(input: Tensor, dim: Dimensions = None) -> Tensor:
-    """How many elements over `dim` differ from zero; without `dim` over all dimensions.
+    """The number of nonzero elements over `dim`; without `dim` over all dimensions.
 
     >>> metaop.count_nonzero(metaop.tensor([[0, 5], [7, 2]]), dim=0)
     tensor([1, 2])

@@ -60,7 +60,7 @@ def _cumulative(function: str, input: Tensor, dim: int, dtype: DType | None) -> 
 
 @public(method=True, out=True)
 def cummax(input: Tensor, dim: int) -> ValuesAndIndices:
-    """The largest element so far along `dim` and where it stands (the last of equal ones).
+    """The largest element so far along `dim` and its index (the last of equal ones).
 
     Both results have the shape of the input.
 
@@ -72,7 +72,7 @@ def cummax(input: Tensor, dim: int) -> ValuesAndIndices:
 
 @public(method=True, out=True)
 def cummin(input: Tensor, dim: int) -> ValuesAndIndices:
-    """The smallest element so far along `dim` and where it stands (the last of equal ones).
+    """The smallest element so far along `dim` and its index (the last of equal ones).
 
     Both results have the shape of the input.
 
@@ -98,9 +98,9 @@ def diff(
     prepend: Tensor | None = None,
     append: Tensor | None = None,
 ) -> Tensor:
-    """Neighbours subtracted `n` times along `dim`, whose size falls by n.
+    """The `n`-th differences of neighbours along `dim`, whose size decreases by n.
 
-    `prepend` and `append` are joined to the tensor first.
+    `prepend` and `append` are first concatenated to the tensor.
 
     >>> metaop.diff(metaop.tensor([1, 4, 9]))
     tensor([3, 5])
@@ -122,7 +122,7 @@ def diff(
 
 @public()
 def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int = -1) -> Tensor:
-    """The integral of samples `y` at places `x` (or `dx` apart) along `dim`, by the trapezoid rule.
+    """The integral of samples `y` at points `x` (or `dx` apart) along `dim`, by the trapezoid rule.
 
     The dimension goes.
 
@@ -136,7 +136,7 @@ def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int =
 
 
 def _trapezoids(y: Tensor, x: Tensor | None, dim: int) -> Tensor:
-    """The areas between neighbours; with a distance of 1 when there are no places."""
+    """The areas between neighbours, which are 1 apart if `x` is None."""
     if not y.ndim:
         raise DimensionError("trapezoid(): the samples have no dimensions", fix="pass a vector")
     if not y.shape[dim]:
@@ -159,7 +159,7 @@ def cumulative_trapezoid(
 ) -> Tensor:
     """The integrals of samples from the first one up to each of the others.
 
-    The size of `dim` falls by 1.
+    The size of `dim` decreases by 1.
 
     >>> metaop.cumulative_trapezoid(metaop.tensor([1.0, 2.0, 3.0]))
     tensor([1.5000, 4.0000])

@@ -90,7 +90,7 @@ def scatter(
 ) -> Tensor:  # fmt: skip
     """`input` with `src[i][j]` written to `[i][index[i][j]]` for dim 1; the shape is the input's.
 
-    Of several values for one place the last stays; `reduce` may be "add" or "multiply".
+    Of several values for one element, the last remains; `reduce` may be "add" or "multiply".
 
     >>> metaop.scatter(metaop.zeros(1, 3), 1, metaop.tensor([[2, 0]]), metaop.tensor([[5.0, 7.0]]))
     tensor([[7., 0., 5.]])
@@ -100,7 +100,7 @@ def scatter(
 
 @in_every_form()
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
-    """`scatter` that adds to what is there; the shape is the input's.
+    """`scatter` that adds to the elements; the shape is the input's.
 
     >>> metaop.scatter_add(metaop.ones(3), 0, metaop.tensor([0, 0]), metaop.tensor([5.0, 7.0]))
     tensor([13.,  1.,  1.])
@@ -114,8 +114,8 @@ def scatter_reduce(
 ) -> Tensor:
     """`scatter` that combines by "sum", "prod", "mean", "amax" or "amin".
 
-    Without `include_self` the value that was there counts only where nothing is written. Raises
-    ArgumentError for other words; the shape is the input's.
+    Without `include_self`, elements of `input` stay only where nothing is written. Raises
+    ArgumentError for other reductions; the shape is the input's.
 
     >>> index, src = metaop.tensor([0, 0]), metaop.tensor([5.0, 7.0])
     >>> metaop.scatter_reduce(metaop.ones(2), 0, index, src, "amax")
@@ -152,7 +152,7 @@ def _scatter(
 
 @public(method=True, out=True)
 def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
-    """Slices of `dim` chosen by a vector of positions, whose length the dimension has then.
+    """Slices of `dim` at a vector of positions, whose length becomes the size of the dimension.
 
     An index out of range raises DimensionError when the result is computed.
 
@@ -239,7 +239,7 @@ def index_reduce(
 ) -> Tensor:  # fmt: skip
     """`index_copy` that combines by "prod", "mean", "amax" or "amin".
 
-    The shape is the input's; without `include_self` only what is written counts.
+    The shape is the input's; without `include_self`, only the written values are combined.
 
     >>> index, source = metaop.tensor([0, 0]), metaop.tensor([5.0, 7.0])
     >>> metaop.index_reduce(metaop.ones(2), 0, index, source, "prod")
@@ -266,7 +266,7 @@ def index_put(
 def index_put_(
     input: Tensor, indices: Sequence[Tensor], values: Value, accumulate: bool = False
 ) -> Tensor:
-    """Writes (or adds, counting repeated places) `values` at `indices`; the shape stays.
+    """Writes (or adds, for each repeated index) `values` at `indices`; the shape stays.
 
     `indices` is a tuple of tensors, one for each of the first dimensions.
 
@@ -282,7 +282,7 @@ def index_put_(
 
 @public(method=True, out=True)
 def take(input: Tensor, index: Tensor) -> Tensor:
-    """Elements by their number in the flattened tensor; the result has the shape of `index`.
+    """Elements at positions in the flattened tensor; the result has the shape of `index`.
 
     An index out of range raises DimensionError when the result is computed.
 
@@ -296,7 +296,7 @@ def take(input: Tensor, index: Tensor) -> Tensor:
 
 @public(method=True, in_place=True)
 def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
-    """`source` written (or added) at numbers of the flattened tensor; the shape is the input's.
+    """`source` written (or added) at positions in the flattened tensor; the shape is the input's.
 
     >>> metaop.put(metaop.zeros(2, 2), metaop.tensor([3]), metaop.tensor([5.0]))
     tensor([[0., 0.],
@@ -311,7 +311,7 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
     """`gather` whose operands are broadcast; over the flattened tensor without `dim`.
 
-    The other dimensions of `input` and `indices` broadcast; it takes what `argsort` gives.
+    The other dimensions of `input` and `indices` broadcast, so it accepts the result of `argsort`.
 
     >>> x = metaop.tensor([[3, 1], [2, 4]])
     >>> metaop.take_along_dim(x, x.argsort(1), 1)
@@ -344,7 +344,7 @@ def _mask(name: str, mask: Tensor) -> Tensor:
 
 @public(method=True, in_place=True)
 def masked_fill(input: Tensor, mask: Tensor, value: Value) -> Tensor:
-    """`value` where the mask holds, else `input`; the mask broadcasts to the shape of `input`.
+    """`value` where the mask is true, else `input`; the mask broadcasts to the shape of `input`.
 
     >>> metaop.masked_fill(metaop.tensor([1.0, 2.0]), metaop.tensor([False, True]), 0.5)
     tensor([1.0000, 0.5000])
@@ -360,7 +360,7 @@ def masked_fill(input: Tensor, mask: Tensor, value: Value) -> Tensor:
 
 @public(method=True, out=True)
 def masked_select(input: Tensor, mask: Tensor) -> Tensor:
-    """The elements where the mask holds, in one dimension; their number is read.
+    """The elements where the mask is true, in one dimension; their number is read.
 
     >>> metaop.masked_select(metaop.tensor([1, 2, 3]), metaop.tensor([True, False, True]))
     tensor([1, 3])
@@ -373,9 +373,9 @@ def masked_select(input: Tensor, mask: Tensor) -> Tensor:
 
 @public(method=True, in_place=True)
 def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
-    """The elements of `source`, in order, at the places where the mask holds.
+    """`input` with the elements of `source`, in order, where the mask is true.
 
-    The shape is the input's; `source` has as many elements as the mask has places, or more.
+    The shape is the input's; `source` has at least as many elements as the mask has true ones.
 
     >>> mask = metaop.tensor([False, True, True])
     >>> metaop.masked_scatter(metaop.zeros(3), mask, metaop.tensor([5.0, 7.0]))
@@ -422,7 +422,7 @@ def fill_diagonal_(input: Tensor, fill_value: Any, wrap: bool = False) -> Tensor
     if len(shape) < 2 or (len(shape) > 2 and len(set(shape)) > 1):
         raise ShapeError(
             f"fill_diagonal_: a tensor of shape {list(shape)} has no main diagonal",
-            fix="two dimensions, or more of equal size",
+            fix="pass two dimensions, or more of equal size",
         )
     size = input.numel()
     step = sum(size // np.prod(shape[: k + 1], dtype=int) for k in range(len(shape)))
@@ -437,7 +437,7 @@ def slice_scatter(
     input: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None,
     step: int = 1,
 ) -> Tensor:  # fmt: skip
-    """A copy of `input` with `src` in a slice of `dim`, whose size `src` has there.
+    """A copy of `input` with `src`, which has the size of the slice, in a slice of `dim`.
 
     >>> metaop.slice_scatter(metaop.zeros(4), metaop.ones(2), 0, 1, 3)
     tensor([0., 1., 1., 0.])

@@ -26,10 +26,10 @@ from metaop.unified_graph.tensor_type import Device
 
 @in_every_form(in_place_function=True)
 def clamp(input: Tensor, min: Operand | None = None, max: Operand | None = None) -> Tensor:
-    """Limited to [min, max]; either bound may be a number, a tensor that broadcasts, or None.
+    """Clamps to [min, max]; either bound may be a number, a tensor that broadcasts, or None.
 
-    Where min > max the result is max. The gradient is 1 at the bounds. Raises ArgumentError without
-    bounds.
+    Where min > max, the result is max. The gradient is 1 at the bounds. Raises ArgumentError
+    without bounds.
 
     >>> metaop.clamp(metaop.tensor([-1.0, 0.5, 3.0]), min=0.0, max=1.0)
     tensor([0.0000, 0.5000, 1.0000])
@@ -50,7 +50,7 @@ def clamp(input: Tensor, min: Operand | None = None, max: Operand | None = None)
 
 @in_every_form(in_place_function=True)
 def clamp_min(input: Tensor, min: Operand) -> Tensor:
-    """Limited from below by a number or a tensor; the operands broadcast to one shape.
+    """Clamps from below to a number or a tensor; the operands broadcast to one shape.
 
     >>> metaop.clamp_min(metaop.tensor([-1.0, 0.5]), 0.0)
     tensor([0.0000, 0.5000])
@@ -60,7 +60,7 @@ def clamp_min(input: Tensor, min: Operand) -> Tensor:
 
 @in_every_form(in_place_function=True)
 def clamp_max(input: Tensor, max: Operand) -> Tensor:
-    """Limited from above by a number or a tensor; the operands broadcast to one shape.
+    """Clamps from above to a number or a tensor; the operands broadcast to one shape.
 
     >>> metaop.clamp_max(metaop.tensor([-1.0, 0.5]), 0.0)
     tensor([-1.,  0.])
@@ -70,7 +70,7 @@ def clamp_max(input: Tensor, max: Operand) -> Tensor:
 
 @public(out=True)
 def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
-    """`input` where `condition` holds, else `other`; the indices of `condition` when alone.
+    """`input` where `condition` is true, else `other`; without these, the indices of `condition`.
 
     The operands broadcast to one shape.
 
@@ -107,7 +107,7 @@ def _where_method(input: Tensor, condition: Tensor, other: Operand) -> Tensor:
 
 @in_every_form()
 def lerp(input: Tensor, end: Tensor, weight: Operand) -> Tensor:
-    """`input + weight * (end - input)`: from one to the other; the operands broadcast to one shape.
+    """Interpolates: `input + weight * (end - input)`; the operands broadcast to one shape.
 
     >>> metaop.lerp(metaop.tensor([0.0, 10.0]), metaop.tensor([4.0, 20.0]), 0.25)
     tensor([ 1.0000, 12.5000])

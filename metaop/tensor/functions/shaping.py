@@ -1,4 +1,4 @@
-"""Views: tensors that show the elements of another one under another shape, sharing storage."""
+"""Views: tensors that share the storage of another one under another shape."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from metaop.unified_graph.recording import record
 def reshape(input: Tensor, *shape: Any) -> Tensor:
     """The elements in row-major order under another shape (one size may be -1).
 
-    A view where the layout allows one, else a copy. Raises ShapeError where the numbers of elements
-    differ.
+    It is a view if the layout allows one, otherwise a copy. Raises ShapeError if the numbers of
+    elements differ.
 
     >>> metaop.reshape(metaop.arange(6), (2, -1))
     tensor([[0, 1, 2],
@@ -46,10 +46,10 @@ def _reshaped(input: Tensor, shape: Shape) -> Tensor:
 
 @method()
 def view(input: Tensor, *shape: Any) -> Tensor:
-    """`reshape` that never copies: ShapeError when the layout does not allow a view.
+    """`reshape` that never copies; raises ShapeError if the layout does not allow a view.
 
-    Of a dtype it is the same bytes read as another type. Values of different types share no
-    memory here, so that is a copy without gradient: writing into it leaves `input` as it is.
+    With a dtype, it reinterprets the bytes as another type. Values of different types share no
+    memory here, so the result is a copy without a gradient; writes to it do not change `input`.
     """
     if len(shape) == 1 and isinstance(shape[0], DType):
         return alias(input) if shape[0] is input.dtype else _bytes_as(input, shape[0])
@@ -98,7 +98,7 @@ def reshape_as(input: Tensor, other: Tensor) -> Tensor:
 
 
 def alias(input: Tensor) -> Tensor:
-    """The same tensor under another handle."""
+    """A view of the whole tensor, as another object."""
     return view_of(input, basic.alias)
 
 
@@ -137,7 +137,7 @@ def ravel(input: Tensor) -> Tensor:
 def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     """Dimension `dim` divided into several of `sizes` (one may be -1).
 
-    Raises ShapeError where their product is not its size.
+    Raises ShapeError if their product is not its size.
 
     >>> metaop.unflatten(metaop.zeros(2, 6), 1, (3, -1)).shape
     metaop.Size([2, 3, 2])
@@ -150,7 +150,7 @@ def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
 
 @public(method=True)
 def squeeze(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
-    """The dimensions of extent 1 (all, or those in `dim`) dropped.
+    """Removes the dimensions of extent 1 (all, or those in `dim`).
 
     >>> metaop.squeeze(metaop.zeros(1, 2, 1)).shape, metaop.squeeze(metaop.zeros(1, 2, 1), 0).shape
     (metaop.Size([2]), metaop.Size([2, 1]))
@@ -164,7 +164,7 @@ def squeeze(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
 
 @public(method=True)
 def unsqueeze(input: Tensor, dim: int) -> Tensor:
-    """A new dimension of extent 1 at `dim`.
+    """Adds a dimension of extent 1 at `dim`.
 
     >>> metaop.unsqueeze(metaop.zeros(2, 3), 1).shape
     metaop.Size([2, 1, 3])
@@ -211,7 +211,7 @@ def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
 
 @public(method=True)
 def t(input: Tensor) -> Tensor:
-    """A matrix transposed; vectors and numbers as they are.
+    """Transposes a matrix; vectors and numbers stay as they are.
 
     Raises ShapeError for more than two dimensions.
 
@@ -334,7 +334,7 @@ def narrow(input: Tensor, dim: int, start: int | Tensor, length: int) -> Tensor:
 
 @public(method=True)
 def select(input: Tensor, dim: int, index: int) -> Tensor:
-    """Element `index` of dimension `dim`, which disappears; a view.
+    """Element `index` of dimension `dim`, which is removed; a view.
 
     >>> metaop.select(metaop.tensor([[1, 2], [3, 4]]), 1, 0)
     tensor([1, 3])

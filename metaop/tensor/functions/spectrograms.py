@@ -14,7 +14,7 @@ from metaop.unified_graph.recording import record
 
 
 def _window(window: Tensor | None, length: int | None, n_fft: int, like: Tensor) -> Tensor:
-    """The window in the middle of `n_fft` elements, ones when there is none."""
+    """The window, by default ones, centred in `n_fft` elements."""
     length = n_fft if length is None else length
     if not 0 < length <= n_fft:
         raise ArgumentError(f"expected 0 < win_length <= n_fft, but got win_length={length}")
@@ -45,10 +45,11 @@ def stft(
     return_complex: bool | None = None,
     align_to_window: bool | None = None,
 ) -> Tensor:
-    """The spectra of overlapping pieces of a signal: (…, L) -> (…, frequencies, pieces).
+    """The spectra of overlapping frames of a signal: (…, L) -> (…, frequencies, frames).
 
-    Pieces have `n_fft` samples, `hop_length` (n_fft // 4) apart, times `window`. With `center`
-    piece `t` is around sample `t * hop_length`. `onesided` leaves out what is conjugate.
+    Frames have `n_fft` samples, start `hop_length` (default n_fft // 4) apart, and are multiplied
+    by `window`. With `center`, frame `t` is centred at sample `t * hop_length`. `onesided` omits
+    the redundant conjugates.
 
     The window has `win_length` samples. Raises ArgumentError for sizes that do not fit.
 
@@ -58,7 +59,7 @@ def stft(
     """
     if align_to_window and not center:
         raise UnsupportedError(
-            "stft: pieces around the middle of the window (align_to_window=True)",
+            "stft: frames aligned to the window (align_to_window=True)",
             fix="leave align_to_window out and pad the signal",
         )
     if align_to_window is not None and center:
@@ -110,10 +111,10 @@ def istft(
     length: int | None = None,
     return_complex: bool = False,
 ) -> Tensor:
-    """The signal whose `stft` is nearest to the given spectra: (…, frequencies, pieces) -> (…, L).
+    """The signal whose `stft` is closest to the given spectra: (…, frequencies, frames) -> (…, L).
 
-    `length` cuts or pads the result. Of spectra that are not `onesided` the first half is read,
-    unless a complex signal is asked for.
+    `length` trims or pads the result. Of two-sided spectra, only the first half is read, unless
+    `return_complex` requests a complex signal.
 
     >>> window = metaop.hann_window(4)
     >>> spectra = metaop.stft(metaop.arange(8.0), 4, window=window, return_complex=True)

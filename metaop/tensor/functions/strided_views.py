@@ -1,4 +1,4 @@
-"""Where elements lie in a storage: strides, offsets, and views that choose both."""
+"""The layout of elements in a storage: strides, offsets, and views that choose both."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def stride(input: Tensor, dim: int | None = None) -> Any:
 
 @method()
 def storage_offset(input: Tensor) -> int:
-    """Where the first element lies in the storage of the base."""
+    """The position of the first element in the storage of the base."""
     return owner_and_layout(input)[1][1]
 
 
