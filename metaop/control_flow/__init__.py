@@ -1,8 +1,8 @@
-"""Control flow as a part of the graph: loops and choices whose functions run once, as Python.
+"""Control flow in the graph: loops and conditionals whose functions run once as Python.
 
-A function becomes the graph of one step, and the program repeats that step: neither its size nor
-the time to compile it grows with the number of steps. Semantics are those of JAX's `lax` and of
-PyTorch's higher-order operators, whose names and arguments both are taken.
+A function becomes the graph of one step, which the program repeats: neither its size nor its
+compilation time grows with the number of steps. Names, arguments and semantics are those of JAX's
+`lax` and of PyTorch's higher-order operators.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def cond(
     """`true_fn(*operands)` if `pred` holds, else `false_fn(*operands)`; only one is computed.
 
     `pred` is a bool, or a tensor of one element, which is not read. Both functions run once as
-    Python, and return nests of tensors of the same shapes and types; they may use tensors from
-    around them. Raises ControlFlowError where they differ, or do more than return.
+    Python, and return nests of tensors of the same shapes and types; they may close over tensors.
+    Raises ControlFlowError if the results differ in structure, or if a function has side effects.
 
     >>> x = metaop.tensor([-1.0, 2.0])
     >>> metaop.cond(x.sum() > 0, lambda x: x * 10, lambda x: -x, (x,))
@@ -76,12 +76,12 @@ def while_loop(
     carried_inputs: Any,
     additional_inputs: Sequence[Any] = (),
 ) -> Any:
-    """Runs `body_fn` on what it returned before, as long as `cond_fn` of that holds.
+    """Runs `body_fn` on its own last result, as long as `cond_fn` of that result is true.
 
     Both are called with the elements of the tuple `carried_inputs` and then those of
-    `additional_inputs`; any other nest is one argument. `body_fn` returns what has the structure,
+    `additional_inputs`; any other nest is one argument. The result of `body_fn` has the structure,
     shapes and types of `carried_inputs`. Both run once as Python, and no value is read: the program
-    itself ends the loop. There is no gradient, because the number of steps has no bound.
+    itself ends the loop. There is no gradient, because the number of steps is unbounded.
 
     >>> metaop.while_loop(lambda x: x.sum() < 100, lambda x: x * 2, (metaop.tensor([1.0, 2.0]),))
     (tensor([ 64., 128.]),)
@@ -121,10 +121,10 @@ def fori_loop(
 ) -> Any:
     """`init_val` after `value = body_fun(i, value)` for i from `lower` to `upper - 1`.
 
-    `i` is an int64 tensor; `value` is a nest of tensors whose structure, shapes and types stay as
-    they are. Plain integers as bounds make a loop that has a gradient: it keeps what every step
-    began with, and with `recompute` nothing else. Bounds that are tensors are not read, and make a
-    loop without one.
+    `i` is an int64 tensor; `value` is a nest of tensors whose structure, shapes and types do not
+    change. With integers as bounds, the loop has a gradient, for which it keeps the input of every
+    step and, without `recompute`, values that are expensive to compute. Bounds that are tensors are
+    not read, and the loop then has no gradient.
 
     >>> metaop.fori_loop(0, 10, lambda i, x: x / 2 + i, metaop.zeros(2))
     tensor([16.0039, 16.0039])
@@ -174,9 +174,10 @@ def scan(
     """The last carry, and all outputs stacked along `dim`, of `carry, y = combine_fn(carry, x)`.
 
     The carry starts as `init` and keeps its structure, shapes and types; `x` are the slices of the
-    nest `xs` along `dim` (None, and `length` tells the number of steps), the last one first if
-    `reverse`: outputs stand where their slices did. The gradient runs the steps backwards. What is
-    expensive to compute again is kept for it; with `recompute`, the carry of every step alone.
+    nest `xs` along `dim`. If `xs` is None, `length` is the number of steps. With `reverse`, the
+    last slice comes first, and outputs keep the positions of their slices. The gradient runs the
+    steps backwards. Values that are expensive to compute are kept for it; with `recompute`, only
+    the carry of every step is.
 
     >>> total, sums = metaop.scan(lambda c, x: (c + x, c + x), metaop.zeros(()), metaop.arange(4.0))
     >>> total, sums
@@ -213,7 +214,7 @@ def scan(
     attributes = (found.graph(found.closed), 1, flags, steps, reverse, False, recompute)
     made = [wrap(one) for one in results(record(repeat, calls, attributes))]
     ys = [movedim(y, 0, wrap_dim(dim, y.ndim)) for y in made[len(kinds) :]]
-    # Behind the carry, the outputs are a tuple of none or one.
+    # The outputs, which follow the carry, are a tuple of none or one.
     _, after = tree_unflatten([*made[: len(kinds)], *ys], found.structure)
     return _nest(made[: len(kinds)], structure), after[0] if after else None
 
@@ -221,7 +222,7 @@ def scan(
 def map(f: Callable[..., Any], xs: Any, *args: Any) -> Any:
     """`f(x, *args)` for every slice `x` of the nest `xs` along dimension 0, stacked.
 
-    One slice is computed after the other, with the memory of one; `metaop.vmap` computes all at
+    Slices are computed one after the other, with the memory of one; `metaop.vmap` computes all at
     once.
 
     >>> metaop.map(lambda row: row.sum(), metaop.tensor([[1.0, 2.0], [3.0, 4.0]]))
@@ -237,12 +238,12 @@ def associative_scan(
     reverse: bool = False,
     combine_mode: str = "pointwise",
 ) -> Any:
-    """All partial results of an associative function: `y[i]` combines elements 0 … i along `dim`.
+    """The prefix results of an associative function: `y[i]` combines elements 0 … i along `dim`.
 
-    `combine_fn` takes two nests like `xs` and combines their elements one by one; it is called a
-    number of times that grows with the logarithm of the length, on many elements at once. With
-    `reverse`, `y[i]` combines the elements from `i` to the last one. It may be a "pointwise"
-    function, or a "generic" one, which sees whole slices along `dim` without that dimension.
+    `combine_fn` takes two nests like `xs` and combines their elements pairwise; it is called
+    O(log n) times for n elements, on many at once. With `reverse`, `y[i]` combines the elements
+    from `i` to the last one. `combine_mode` is "pointwise", or "generic" for a function of whole
+    slices, without dimension `dim`.
 
     >>> metaop.associative_scan(lambda a, b: a * b, metaop.tensor([1.0, 2.0, 3.0]), 0)
     tensor([1., 2., 6.])
@@ -261,7 +262,7 @@ def _flag(value: Any) -> Tensor:
     flag = flattened("while_loop: the result of cond_fn", value)[0][0]
     if flag.numel() != 1:
         raise ControlFlowError(
-            f"while_loop: cond_fn returned shape {list(flag.shape)}, not one truth value",
+            f"while_loop: cond_fn returned shape {list(flag.shape)}, not a single boolean",
             fix="reduce it with .any() or .all()",
         )
     return flag.reshape(()).to(dtypes.bool_)  # type: ignore[attr-defined, no-any-return]
@@ -286,7 +287,7 @@ def _length(stacks: Sequence[Tensor], length: int | None, dim: int) -> int:
         found.add(length)
     if len(found) != 1:
         problem = f"lengths {sorted(found)}" if found else "neither xs nor a length"
-        raise ShapeError(f"scan: {problem}", fix="all of xs have one extent along dim")
+        raise ShapeError(f"scan: {problem}", fix="give all of xs the same size along dim")
     return int(found.pop())
 
 
@@ -311,7 +312,7 @@ def _other_structure(name: str, expected: TreeSpec, found: TreeSpec) -> ControlF
 def _check_carried(
     step: Step, kinds: Sequence[TensorType], expected: TreeSpec | None, count: int
 ) -> None:
-    """Refuses a step whose first results are not of the types of what is carried."""
+    """Raises an error unless the first results of a step have the types of the carried values."""
     if expected is not None and step.structure != expected:
         raise _other_structure(step.name, expected, step.structure)
     for number, (kind, found) in enumerate(zip(kinds, step.types[:count])):

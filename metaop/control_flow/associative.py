@@ -1,7 +1,7 @@
-"""Partial results of an associative function, in logarithmically many calls of it.
+"""Prefix results of an associative function, with logarithmically many calls.
 
-Neighbours are combined, the halves that come of it are scanned, and every second result is combined
-with the element behind it (G. Blelloch, "Prefix sums and their applications", 1990).
+Adjacent pairs are combined, the results are scanned recursively, and each is combined with the next
+element (G. Blelloch, "Prefix sums and their applications", 1990).
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _scanned(combine: Callable[[Elements, Elements], Elements], elements: Elemen
 
 
 def _alternating(even: Tensor, odd: Tensor) -> Tensor:
-    """Elements of both in turns, those of `even` first."""
+    """The elements of both interleaved, those of `even` first."""
     count = odd.shape[0]
     pairs = stack((even[:count], odd), 1).reshape(2 * count, *even.shape[1:])  # type: ignore[attr-defined]
     return pairs if even.shape[0] == count else cat((pairs, even[count:]))

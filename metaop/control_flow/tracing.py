@@ -1,4 +1,4 @@
-"""A Python function as the graph of one step: it runs once, on values that stand for all."""
+"""Traces a Python function to the graph of one step: it runs once, on placeholders."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class _DerivedError(Exception):
 
 
 class Step(NamedTuple):
-    """What a function made of its arguments.
+    """The trace of a function.
 
-    `results` are calls that lead back to `arguments` and to `closed`, the values from before that
-    the function used; `structure` is how the results were nested. Where gradients were off around
-    the loop, as while a program is exported, no call of the step tells that it `stops` them.
+    `results` are calls that depend on `arguments` and on `closed`, earlier values that the function
+    uses; `structure` is the nesting of the results. If gradients were off around the loop, as
+    during the export of a program, no call of the step tells that it `stops` them.
     """
 
     name: str
@@ -102,7 +102,7 @@ class Step(NamedTuple):
 
 
 def flattened(what: str, value: Any) -> Flow:
-    """The tensors of a nest, numbers among them made tensors."""
+    """The tensors of a nest, with numbers converted to tensors."""
     leaves, structure = tree_flatten(value)
     return [_tensor(what, leaf) for leaf in leaves], structure
 
@@ -112,8 +112,8 @@ def _tensor(what: str, value: Any) -> Tensor:
         value = as_tensor(value)
     if not isinstance(value, Tensor):
         raise ArgumentTypeError(
-            f"{what} holds a {type(value).__name__}, and only tensors and numbers can flow "
-            "through a loop or a choice",
+            f"{what} contains a {type(value).__name__}, and only tensors and numbers can pass "
+            "through a loop or a conditional",
             fix="nest tensors in tuples, lists and dicts",
         )
     return value
@@ -122,10 +122,10 @@ def _tensor(what: str, value: Any) -> Tensor:
 def traced(
     name: str, function: Callable[..., Any], types: Sequence[TensorType], structure: TreeSpec
 ) -> Step:
-    """Runs `function` once, on arguments of some types, nested as one tuple by `structure`.
+    """Runs `function` once, on placeholders of the given types, nested as one tuple by `structure`.
 
-    Raises ControlFlowError where it reads a value, draws random numbers, or changes what it does
-    not return.
+    Raises ControlFlowError if it reads a value, draws random numbers, or changes something that it
+    does not return.
     """
 
     def read() -> None:
@@ -152,7 +152,7 @@ def traced(
     known = set(arguments)
     order = _order(results, known, trace.started)
     _check(name, trace, order, written or _is_kept(seen, known, trace.started))
-    # What does not depend on the arguments may be kept, and is computed like anything else.
+    # Values that do not depend on the arguments may outlive the trace; they are computed as usual.
     recorder.handles += [one for one in seen if one() is not None]
     inside = known.union(order)
     closed = [x for call in order for x in call.inputs if x not in inside]
@@ -161,7 +161,7 @@ def traced(
 
 
 def _argument(kind: TensorType) -> Call:
-    """A value that stands for an argument: zeros, should anybody keep it."""
+    """A placeholder for an argument; its value is zeros, in case user code keeps it."""
     call = record(constant_fill, (), (0, kind.shape, kind.dtype))
     call.type = kind
     call.requires_grad = modes.gradients and kind.differentiable
@@ -173,19 +173,19 @@ def _check(name: str, trace: Trace, order: Sequence[Call], is_written: bool) -> 
         reason = trace.reasons[0] if trace.reasons else "it draws random numbers"
         raise ControlFlowError(
             f"{name}: the function runs once for all steps, and {reason}",
-            fix="do that outside, and pass what it gives as an argument",
+            fix="do that outside, and pass the result as an argument",
         )
     if is_written:
         raise ControlFlowError(
             f"{name}: the function writes or keeps a tensor that it does not return",
-            fix="write a clone, and return all that is to be kept",
+            fix="write to a clone, and return everything that must be kept",
         )
     for call in order:
         if call.tape is not None and call.tape.has_user_code:
             raise ControlFlowError(
                 f"{name}: the function uses a gradient or a hook of its own, which a loop cannot "
                 "run step by step",
-                fix="use operators whose gradients follow from their definitions",
+                fix="use operators whose gradients are derived from their definitions",
             )
 
 
@@ -200,14 +200,14 @@ def _is_kept(seen: Sequence[Any], arguments: set[Call], started: int) -> bool:
                 reached.add(call)
         if not any(handle._call in reached for handle in alive):
             return False
-        # What only cycles hold is not alive.
+        # Objects that only cycles hold are not alive.
         del alive
         gc.collect()
     return True
 
 
 def _order(results: Sequence[Call], known: set[Call], started: int = 0) -> list[Call]:
-    """The calls since `started` that lead from `known` ones to the results, inputs first."""
+    """The calls since `started` between the `known` ones and the results, inputs first."""
     seen: set[Call] = set()
     stack = list(results)
     while stack:
