@@ -51,7 +51,7 @@ class ReduceOp:
 
 
 class Work:
-    """A completed collective, of any shape.
+    """A completed collective, whatever the shapes of its tensors.
 
     >>> work = metaop.distributed.all_reduce(metaop.ones(2), async_op=True)
     >>> work.wait()
