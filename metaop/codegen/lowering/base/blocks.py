@@ -123,8 +123,8 @@ def width_of(columns: int, most: int) -> int:
 def cost_of_tile(sizes: tuple[int, int, int], tile: Tile, is_packed: bool) -> float:
     """The cost of a step of the depth in multiplications: idle ones, packing and masked stores too.
 
-    `sizes` are rows, columns and depth. Each block packs its rows if `is_packed`, or if tiles do not
-    cover them exactly; otherwise it reads them in place.
+    `sizes` are rows, columns and depth. Each block packs its rows if `is_packed`, or if tiles do
+    not cover them exactly; otherwise it reads them in place.
     """
     rows, columns, depth = sizes
     height, width = height_of(rows, tile.rows), width_of(columns, tile.columns)
