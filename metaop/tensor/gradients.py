@@ -195,17 +195,26 @@ def _entry(input: Tensor, purpose: str) -> TapeEntry:
 
 @method()
 def register_hook(input: Tensor, hook: Callable[[Tensor], Tensor | None]) -> RemovableHandle:
-    """Calls `hook(gradient)` when the gradient of this tensor is known; it may replace it."""
+    """Calls `hook(gradient)` when the gradient of this tensor is known.
+
+    What the hook returns replaces the gradient, and so does what it writes into it.
+    """
     entry = _entry(input, "register a hook on")
+    entry.call_hooks = _call_hooks
+    entry.hooks.append(hook)
+    return RemovableHandle(entry.hooks, hook)
 
-    def on_call(gradient: Cotangent) -> Cotangent | None:
-        replaced: Any = hook(wrap_gradient(gradient))
-        if replaced is None:
-            return None
-        return replaced.as_unsummed() if replaced.is_sparse else replaced.call
 
-    entry.hooks.append(on_call)
-    return RemovableHandle(entry.hooks, on_call)
+def _call_hooks(hooks: Sequence[Callable[[Tensor], Any]], gradient: Cotangent) -> Cotangent:
+    """The gradient after the hooks of a tensor; all get the same object until one replaces it.
+
+    So one hook finds what another one has set as an attribute or written in place.
+    """
+    tensor: Any = wrap_gradient(gradient)
+    for hook in hooks:
+        replaced = hook(tensor)
+        tensor = tensor if replaced is None else replaced
+    return tensor.as_unsummed() if tensor.is_sparse else tensor.call
 
 
 @method()

@@ -205,6 +205,33 @@ def test_hooks_run_once_on_the_sum() -> None:
         assert len(seen) == 1
 
 
+def _told_by_hooks(lib: Any) -> list[Any]:
+    """What hooks of one tensor tell each other, by an attribute and by writing."""
+    seen: list[Any] = []
+    x = lib.tensor([1.0, 2.0], requires_grad=True)
+    y = x * 2
+
+    def mark(gradient: Any) -> Any:
+        gradient.replaced = gradient * 3
+        return gradient.replaced
+
+    def write(gradient: Any) -> None:
+        gradient[0] = 5
+
+    y.register_hook(seen.append)
+    y.register_hook(mark)
+    y.register_hook(write)
+    y.register_hook(lambda g: seen.append(hasattr(g, "replaced")))
+    y.register_hook(lambda g: seen.append(g.tolist()))
+    y.sum().backward()
+    first, *others = seen
+    return [first.tolist(), first.replaced.tolist(), *others, x.grad.tolist()]
+
+
+def test_hooks_of_a_tensor_get_one_object() -> None:
+    assert _told_by_hooks(metaop) == _told_by_hooks(torch)
+
+
 def test_hooks_of_a_frozen_leaf_come_back() -> None:
     for x, lib in each():
         x.register_hook(lambda g: g * 10)
