@@ -251,7 +251,7 @@ def placement_of(map_location: MapLocation) -> Placement:
             return Device(str(map_location.get(location, location)))
         if callable(map_location):
             placed = map_location(_CpuStorage(), location)
-            return Device(placed or location)
+            return placed.device if isinstance(placed, _CpuStorage) else Device(placed or location)
         return Device(location)
 
     return placement
@@ -260,5 +260,8 @@ def placement_of(map_location: MapLocation) -> Placement:
 class _CpuStorage:
     """The argument of a map_location function; returning it leaves the values on the CPU."""
 
-    def __str__(self) -> str:
-        return "cpu"
+    device = CPU
+
+    def cuda(self, device: int | None = None) -> Device:
+        """Places the values on a GPU."""
+        return Device("cuda", device)

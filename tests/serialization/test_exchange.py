@@ -16,6 +16,7 @@ import pytest
 
 import metaop
 from metaop.serialization import load, save
+from metaop.serialization.files import placement_of
 from metaop.tensor.size import Size
 from metaop.unified_graph.tensor_type import Device
 
@@ -267,3 +268,4 @@ def test_map_location() -> None:
         saved_on_gpu.seek(0)
         assert load(saved_on_gpu, where)["x"].device == "cpu"
     assert seen == ["cuda:3"]
+    assert placement_of(lambda storage, location: storage.cuda(1))("cpu") == "cuda:1"
