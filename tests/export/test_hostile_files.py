@@ -147,8 +147,8 @@ HOSTILE: dict[str, tuple[Callable[[Any], None], str]] = {
     "a negative extent": (change("constant", "shape", [-1]), "none of 0 to"),
     "a huge extent": (change("constant", "shape", [2**50]), "none of 0 to|too large"),
     "a huge tensor": (change("constant", "shape", [2**40, 2**40]), "too large"),
-    "an extent that is a text": (change("constant", "shape", ["__class__"]), "no number"),
-    "an extent that is true": (change("constant", "shape", [True]), "no number"),
+    "an extent that is a text": (change("constant", "shape", ["__class__"]), "not a number"),
+    "an extent that is true": (change("constant", "shape", [True]), "not a number"),
     "bits of another length": (change("constant", "bits", "00"), "is not a "),
     "an index behind the end": (beyond, "may leave its axis|damaged"),
     "an index before the start": (before, "may leave its axis"),
@@ -173,7 +173,7 @@ HOSTILE: dict[str, tuple[Callable[[Any], None], str]] = {
     ),
     "numbers of numbers to come": (
         lambda p: p["numbers"].append(["sum", [1, "#99"]]),
-        "no number that is known",
+        "not a number that is known",
     ),
     "an unknown number": (lambda p: p["numbers"].append(["eval", "length"]), "unknown operator"),
     "a size with another example": (
