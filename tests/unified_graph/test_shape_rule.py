@@ -79,7 +79,7 @@ def test_nothing_is_expanded_for_further_sizes(monkeypatch: pytest.MonkeyPatch) 
         signature.structure.rules = None
     for size in (11, 13, 17, 19, 23, 29):
         expanded.clear()
-        loss, gradient = loss_and_gradient(size)
+        _loss, gradient = loss_and_gradient(size)
         signatures = signatures_of(gradient._call)
         gradient.numpy()
         assert bool(expanded) == (size < 19)
