@@ -27,7 +27,7 @@ def attributes_to_pictures():
     model, x = filled(_Network()).eval(), normal(2, 2, 4, 4)
     gradients = attr.IntegratedGradients(model)
     made = [gradients.attribute(x, target=1, n_steps=8, return_convergence_delta=True)]
-    for kind in (attr.Saliency, attr.InputXGradient, attr.DeepLift, attr.GuidedBackprop):
+    for kind in (attr.Saliency, attr.InputXGradient, attr.DeepLift, attr.GuidedBackprop, attr.LRP):
         made.append(kind(model).attribute(x, target=2))
     made.append(attr.Deconvolution(model).attribute(x, target=0))
     made.append(attr.Occlusion(model).attribute(x, (1, 2, 2), strides=(1, 2, 2), target=0))
