@@ -38,17 +38,16 @@ def live_residuals(call: Call) -> list[Call]:
 class TapeEntry:
     """What only some calls need: a leaf's owner, hooks, or a gradient written by the user.
 
-    `accumulate` takes the finished gradient of a leaf; `call_hooks` has the `hooks` see (and maybe
-    replace) the gradient of this call, `retains` get it after them, and `after` is called when a
-    leaf has accumulated it;
+    `accumulate` takes the finished gradient of a leaf; `hooks` are called with the gradient of this
+    call and return what replaces it, `retains` get it after them, and `after` is called when a leaf
+    has accumulated it;
     `function` (called `name`) computes the gradients of `sources` (of their output number `index`)
     by user code, from the cotangents of `outputs` outputs, and `freed` is told when it will not be
     called again. The gradients of the inputs `unsummed` may be left as rows.
     """
 
     accumulate: Callable[[Cotangent], None] | None = None
-    hooks: list[Callable[[Any], Any]] = field(default_factory=list)
-    call_hooks: Callable[[Sequence[Callable[[Any], Any]], Cotangent], Cotangent] | None = None
+    hooks: Callable[[Cotangent], Cotangent] | None = None
     retains: list[Callable[[Cotangent], None]] = field(default_factory=list)
     after: list[Callable[[Cotangent], None]] = field(default_factory=list)
     function: GradientFunction | None = None
@@ -209,8 +208,8 @@ def _visit(
     tape = call.tape
     own = cotangents.get(0)
     if own is not None and tape is not None and not (is_part and variable in wanted):
-        if tape.hooks and tape.call_hooks is not None:
-            own = tape.call_hooks(tuple(tape.hooks), own)
+        if tape.hooks:
+            own = tape.hooks(own)
         for keep in tape.retains:
             keep(own)
         cotangents[0] = own

@@ -181,6 +181,21 @@ class RemovableHandle:
         self.remove()
 
 
+class _Hooks(list[Callable[[Any], Any]]):
+    """The hooks of a tensor, called one after the other with its gradient.
+
+    All get the same object until one replaces it, so a hook finds what another one has set as an
+    attribute or written in place.
+    """
+
+    def __call__(self, gradient: Cotangent) -> Cotangent:
+        tensor: Any = wrap_gradient(gradient)
+        for hook in tuple(self):
+            replaced = hook(tensor)
+            tensor = tensor if replaced is None else replaced
+        return tensor.as_unsummed() if tensor.is_sparse else tensor.call
+
+
 def _entry(input: Tensor, purpose: str) -> TapeEntry:
     call = origin(input.call)
     if not call.requires_grad:
@@ -200,21 +215,10 @@ def register_hook(input: Tensor, hook: Callable[[Tensor], Tensor | None]) -> Rem
     What the hook returns replaces the gradient, and so does what it writes into it.
     """
     entry = _entry(input, "register a hook on")
-    entry.call_hooks = _call_hooks
+    if not isinstance(entry.hooks, _Hooks):
+        entry.hooks = _Hooks()
     entry.hooks.append(hook)
     return RemovableHandle(entry.hooks, hook)
-
-
-def _call_hooks(hooks: Sequence[Callable[[Tensor], Any]], gradient: Cotangent) -> Cotangent:
-    """The gradient after the hooks of a tensor; all get the same object until one replaces it.
-
-    So one hook finds what another one has set as an attribute or written in place.
-    """
-    tensor: Any = wrap_gradient(gradient)
-    for hook in hooks:
-        replaced = hook(tensor)
-        tensor = tensor if replaced is None else replaced
-    return tensor.as_unsummed() if tensor.is_sparse else tensor.call
 
 
 @method()
