@@ -107,8 +107,9 @@ def launches_of(graph: Graph, machine: Machine) -> list[Predicted]:
     plan = schedule(*graph, replace(CUDA, threads=machine.multiprocessors))
     kernels, most = _kernels(machine.architecture), most_blocks(machine.multiprocessors)
     found = []
-    for launch, work in zip(plan.launches, program_work(plan).kernels, strict=True):
-        made = kernels.launch_for(launch.nest)
+    launches = kernels.launches_for([launch.nest for launch in plan.launches])
+    works = program_work(plan).kernels
+    for launch, work, made in zip(plan.launches, works, launches, strict=True):
         sizes = [node.nbytes for node in launch.buffers]
         demand = demand_of(launch.nest, sizes, work.operations, made, most, made.kernel)
         pairs = zip(launch.buffers, launch.nest.parameters, strict=True)

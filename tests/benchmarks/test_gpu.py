@@ -10,7 +10,7 @@ import pytest
 import metaop
 from benchmarks.frameworks import Framework
 from benchmarks.gpu import __main__ as command
-from benchmarks.gpu import steps
+from benchmarks.gpu import on_gpu, steps
 from benchmarks.gpu.demand import declared
 from benchmarks.gpu.machines import MACHINES
 from benchmarks.gpu.model import Demand, predict, resident_blocks
@@ -214,7 +214,9 @@ def test_a_step_that_is_only_planned_computes_nothing() -> None:
 def test_a_step_is_measured_on_a_device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     if not emulator.is_available():
         pytest.skip("the emulator needs g++")
-    monkeypatch.setattr(command, "_ROUNDS", 2)
+    monkeypatch.setattr(on_gpu, "_WARMING", 1)
+    monkeypatch.setattr(on_gpu, "_TURNS", 1)
+    monkeypatch.setattr(on_gpu, "_STEPS", 2)
     runtime = EmulatedRuntime(tmp_path)
     for module in (devices, backend, moving, metaop.cuda):
         monkeypatch.setattr(module, "runtime", lambda index: runtime)
@@ -224,18 +226,21 @@ def test_a_step_is_measured_on_a_device(monkeypatch: pytest.MonkeyPatch, tmp_pat
         steps = training(f, f.nn.Linear(3, 2), lambda model, x, y: (model(x) - y).square().mean())
         prepared = steps(f.normal(4, 3), f.normal(4, 2))
 
-        def run() -> None:
+        def run() -> metaop.Tensor:
             loss = prepared.run()
             assert loss.device == "cuda:0"
             losses.append(loss)
+            return loss
 
         return Prepared(run)
 
     clear_programs()
-    assert command.measured(Workload("linear", "training", prepare, 0, 0, 0)) > 0
+    step = Workload("linear", "training", prepare, 0, 0, 0)
+    found = on_gpu.measured(step, on_gpu.OnGpu([]))
     values = [loss.item() for loss in losses]
     clear_programs()
-    assert len(values) == command._WARMING + command._ROUNDS
+    assert found.seconds > 0 and found.launches > 2
+    assert found.observed[0] == values[0] and len(values) == 5
     assert values == sorted(values, reverse=True) and values[-1] < values[0]
 
 

@@ -75,6 +75,18 @@ def test_changed_sizes_and_numbers_share_kernels(device: metaop.device) -> None:
         np.testing.assert_allclose(softmax.cpu().numpy(), expected, rtol=1e-5)
 
 
+def test_numbers_beyond_32_bits(device: metaop.device) -> None:
+    places = metaop.tensor([0, 0, 1], device=device)
+    values = metaop.tensor([-3, -7, -5], device=device)
+    target = metaop.zeros(2, dtype=metaop.int64, device=device)
+    expected = {"sum": [-10, -5], "amax": [-3, -5], "amin": [-7, -5], "prod": [21, -5]}
+    for reduction, wanted in expected.items():
+        found = target.scatter_reduce(0, places, values, reduction, include_self=False)
+        assert found.tolist() == wanted
+    values = metaop.tensor([3, -5, 127, 0], dtype=metaop.int8, device=device)
+    assert values.sort().values.tolist() == [-5, 0, 3, 127]
+
+
 def test_parts_are_taken_only_where_they_are_aligned(device: metaop.device) -> None:
     values = normal(70000)
     x = metaop.tensor(values, device=device)

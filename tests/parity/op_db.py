@@ -7,6 +7,7 @@ An entry names an operator and makes sample inputs. Its function, method, in-pla
 from __future__ import annotations
 
 import itertools
+import os
 import types
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +18,10 @@ import torch
 
 import metaop
 from tests.parity.names import resolve
+
+# Where metaop computes: METAOP_TEST_DEVICE=cuda asks for a GPU.
+PLACE = os.environ.get("METAOP_TEST_DEVICE", "cpu")
+metaop.set_default_device(PLACE)
 
 DTYPES = (torch.float64, torch.float32, torch.int64, torch.bool)
 COMPLEX = (torch.complex128, torch.complex64)
@@ -106,8 +111,8 @@ def to_metaop(value: Any) -> Any:
         if found is None:
             raise OutOfScope(str(value))
         return found
-    if isinstance(value, torch.device):
-        return str(value)
+    if isinstance(value, (torch.device, str)):
+        return PLACE if str(value) == "cpu" else str(value)
     if isinstance(value, (torch.layout, torch.memory_format)):
         return getattr(metaop, str(value).removeprefix("torch."))
     if isinstance(value, (torch.Size, list, tuple)):
@@ -175,7 +180,7 @@ def compare(
 
 
 def compare_values(one: Any, other: torch.Tensor, scale: float, of_matrices: bool) -> None:
-    got = one.detach().numpy().astype(np.float64)
+    got = one.detach().numpy(force=True).astype(np.float64)
     # PyTorch keeps gradients of zero without memory.
     want = other.detach().to(torch.float64).numpy(force=True)
     tolerance = scale * TOLERANCES.get(other.dtype, 0.0)

@@ -86,6 +86,12 @@ class Runtime(Protocol):
     def synchronize(self) -> None:
         """Waits until everything started on the device is done."""
 
+    def marker(self) -> Any:
+        """A point behind everything that was started so far."""
+
+    def reached(self, markers: Sequence[Any]) -> list[int]:
+        """When the device came to each marker, in nanoseconds after the first; waits for them."""
+
     def memory_allocated(self) -> int:
         """The bytes of live buffers."""
 
@@ -168,6 +174,18 @@ class CupyRuntime:
 
     def synchronize(self) -> None:
         self.device.synchronize()
+
+    def marker(self) -> Any:
+        with self.device:
+            event = self._cupy.cuda.Event()
+            event.record(self._stream())
+        return event
+
+    def reached(self, markers: Sequence[Any]) -> list[int]:
+        first, last = markers[0], markers[-1]
+        last.synchronize()
+        between = self._cupy.cuda.get_elapsed_time
+        return [int(1e6 * between(first, one)) for one in markers]
 
     def memory_allocated(self) -> int:
         return self._pool().used_bytes()

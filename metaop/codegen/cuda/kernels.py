@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import os
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,21 +53,33 @@ class DeviceKernels:
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
-        self._caches: dict[Layout, KernelCache] = {}
-        self._kernels: list[Any] = []
+        self._caches: dict[Layout, KernelCache[Future[Any]]] = {}
 
-    def launch_for(self, nest: ir.LoopNest) -> Launch:
-        """The kernel of a nest, compiled if no known one fits."""
-        layout = layout_of(nest)
-        cache = self._caches.get(layout)
-        if cache is None:
+    def launches_for(self, nests: Sequence[ir.LoopNest]) -> list[Launch]:
+        """The kernels of a program's nests; those that no known one fits are compiled together."""
+        layouts = [layout_of(nest) for nest in nests]
+        found: dict[int, tuple[Future[Any], tuple[int, ...]]] = {}
+        for layout in dict.fromkeys(layouts):
+            places = [k for k, one in enumerate(layouts) if one == layout]
+            made = self._cache(layout).kernels_for([nests[k] for k in places])
+            found.update(zip(places, made))
+        return [
+            Launch(found[k][0].result(), layout, found[k][1]) for k, layout in enumerate(layouts)
+        ]
+
+    def _cache(self, layout: Layout) -> KernelCache[Future[Any]]:
+        if layout not in self._caches:
             # Arguments have the index type here, which may be too narrow for the bits of reals.
-            cache = self._caches[layout] = KernelCache(
+            self._caches[layout] = KernelCache(
                 lambda nest: self._compile(nest, layout), reals=False
             )
-        number, arguments = cache.kernel_for(nest)
-        return Launch(self._kernels[number], layout, arguments)
+        return self._caches[layout]
 
-    def _compile(self, nest: ir.LoopNest, layout: Layout) -> int:
-        self._kernels.append(self.runtime.load(emit(nest, _SYMBOL, layout), _SYMBOL))
-        return len(self._kernels) - 1
+    def _compile(self, nest: ir.LoopNest, layout: Layout) -> Future[Any]:
+        return _compilers().submit(self.runtime.load, emit(nest, _SYMBOL, layout), _SYMBOL)
+
+
+@functools.cache
+def _compilers() -> ThreadPoolExecutor:
+    """The threads that wait for NVRTC, which compiles several texts at a time."""
+    return ThreadPoolExecutor(os.cpu_count() or 1, "metaop-nvrtc")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from metaop.codegen.backend import observers
 from metaop.codegen.cuda.device import DeviceBuffer, Runtime
 from metaop.codegen.cuda.kernels import DeviceKernels
 from metaop.codegen.memory.buffers import Buffer
@@ -47,9 +49,10 @@ class CudaProgram:
         self.donors: dict[int, int] = {}
         most = most_blocks(device.multiprocessors)
         kernels = kernels_of(device)
+        self._names = [launch.nest.name for launch in schedule.launches]
         self._steps = []
-        for launch in schedule.launches:
-            step = kernels.launch_for(launch.nest)
+        found = kernels.launches_for([launch.nest for launch in schedule.launches])
+        for launch, step in zip(schedule.launches, found):
             integer = np.int32 if step.layout.index_type == "int" else np.int64
             arguments = [integer(value) for value in step.arguments]
             slots = [self._slots.of[node] for node in launch.buffers]
@@ -94,14 +97,22 @@ class CudaProgram:
         results = [held[k] if is_input else made[k] for is_input, k in slots.results]
         if between is not None:
             between(0, results)
+        begin = time.monotonic_ns()
+        markers = [self.device.marker()] if observers else None
         for number, (kernel, blocks, threads, used, integers) in enumerate(self._steps):
             parameters = [addresses[slot] for slot in used]
             parameters += [*integers, self._error.address]
             self.device.launch(kernel, blocks, threads, parameters)
+            if markers is not None:
+                markers.append(self.device.marker())
             if between is not None:
                 between(number + 1, results)
         if self._checks:
             self._raise_fault()
+        if markers is not None:
+            times = [begin + passed for passed in self.device.reached(markers)]
+            for observer in tuple(observers):
+                observer.ran(self, self._names, times)
         return results
 
     def _on_device(self, arguments: Sequence[Argument]) -> list[DeviceBuffer]:

@@ -7,10 +7,14 @@ from metaop.codegen.nest import ir
 # Below this, an index may still be added to the stride of a grid without overflow.
 _LIMIT = 1 << 30
 _UNKNOWN = 1 << 62
+_INT32 = range(-(1 << 31), 1 << 31)
 
 
 def fits_in_32_bits(nest: ir.LoopNest) -> bool:
-    """Whether every index of the nest, including partial sums, stays well inside 32 bits."""
+    """Whether every index of the nest, including partial sums, stays well inside 32 bits.
+
+    Integers among its values must fit too: in a general kernel they are arguments of that type.
+    """
     return _Bounds(nest).largest < _LIMIT
 
 
@@ -33,6 +37,9 @@ class _Bounds:
             self._visit(item.body)
         elif isinstance(item, ir.Sum):
             self.largest = max(self.largest, self._magnitude(item))
+        elif isinstance(item, ir.Number):
+            if item.dtype.kind == "int" and item.value not in _INT32:
+                self.largest = _UNKNOWN
         elif isinstance(item, ir.CheckedIndex):
             self._visit((item.value, item.conditions))
             self.known[item.name] = self._integer(item.bound)

@@ -152,6 +152,7 @@ def install(devices: int | None = None, nccl: bool = True) -> ModuleType:
         alloc=arrays.alloc,
         function=function,
         get_current_stream=streams.get_current_stream,
+        get_elapsed_time=streams.get_elapsed_time,
         memory=memory,
         nccl=nccl_stand_in.module() if nccl else _module("cupy.cuda.nccl", available=False),
         runtime=driver,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,12 @@ class EmulatedRuntime:
 
     def synchronize(self) -> None:
         return
+
+    def marker(self) -> int:
+        return time.monotonic_ns()
+
+    def reached(self, markers: Sequence[int]) -> list[int]:
+        return [one - markers[0] for one in markers]
 
     def memory_allocated(self) -> int:
         return 0

@@ -74,6 +74,8 @@ class Event:
     def __init__(
         self, block: bool = False, disable_timing: bool = False, interprocess: bool = False
     ) -> None:
+        self.moment = 0.0
+        self._timed = not disable_timing
         self._point = threading.Event()
         self._point.set()
 
@@ -84,11 +86,24 @@ class Event:
 
     def record(self, stream: Stream | None = None) -> None:
         """Makes the end of what the stream has now the point."""
-        self._point = (stream or get_current_stream()).marker()
+        stream = stream or get_current_stream()
+        if self._timed:
+            stream.put(self._note_time)
+        self._point = stream.marker()
+
+    def _note_time(self) -> None:
+        self.moment = time.perf_counter()
 
     def synchronize(self) -> None:
         """Waits for the point."""
         self._point.wait()
+
+
+def get_elapsed_time(start_event: Event, end_event: Event) -> float:
+    """The milliseconds between two points that have been reached."""
+    if not (start_event.done and end_event.done):
+        raise StandInError("a time is asked for before its event has happened")
+    return 1000 * (end_event.moment - start_event.moment)
 
 
 class Stream:

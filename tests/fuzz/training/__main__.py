@@ -40,7 +40,9 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=300, help="how many programs run")
     parser.add_argument("--minimise", action="store_true", help="look for smaller programs too")
     parser.add_argument(
-        "--target", default="native", help="a value of METAOP_TARGET, or cuda: an emulated GPU"
+        "--target",
+        default="native",
+        help="a value of METAOP_TARGET, or cuda: an emulated GPU, or gpu: a real one",
     )
     parser.add_argument(
         "--poison", action="store_true", help="verify kernels, and fill memory with NaN"
@@ -52,8 +54,8 @@ def main() -> int:
     options = parser.parse_args()
     torch.set_num_threads(1)
     poison = str(int(options.poison))
-    is_gpu = options.target == "cuda"
-    settings = {DEVICE: "cuda"} if is_gpu else {"METAOP_TARGET": options.target}
+    is_gpu = options.target in ("cuda", "gpu")
+    settings = {DEVICE: options.target} if is_gpu else {"METAOP_TARGET": options.target}
     settings |= dict.fromkeys(_POISON, poison)
     if options.schedules:
         settings |= SETTINGS

@@ -20,7 +20,8 @@ from typing import Any
 from tests.fuzz.training.schedules import Changes, Thresholds
 
 _SECONDS = 600.0
-# The variable that says where programs run: on the CPU, or on a GPU that the CPU emulates ("cuda").
+# The variable that says where programs run: on the CPU, on a GPU that the CPU emulates ("cuda"), or
+# on a real one ("gpu").
 DEVICE = "METAOP_FUZZ_DEVICE"
 
 
@@ -97,6 +98,7 @@ def main() -> None:
         from tests.cuda.emulator import cupy_stand_in
 
         cupy_stand_in.install(devices=1)
+    if os.environ.get(DEVICE, "cpu") != "cpu":
         metaop.set_default_device("cuda")
     thresholds = Thresholds()
     while True:
