@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import sys
 from types import CodeType, FrameType
+from typing import TypeAlias
 
 _PACKAGE = __name__.split(".")[0]
+# A place in a program: the code object and the number of the line.
+Location: TypeAlias = tuple[CodeType, int]
 
 
 def user_frame(frame: FrameType | None) -> FrameType | None:
@@ -24,7 +27,7 @@ def user_frame(frame: FrameType | None) -> FrameType | None:
     return None
 
 
-def user_location() -> tuple[CodeType, int] | None:
+def user_location() -> Location | None:
     """The place where the user's program called into the package, found at low cost.
 
     Returns the code object and the line number; `describe_location` formats them.
@@ -33,7 +36,7 @@ def user_location() -> tuple[CodeType, int] | None:
     return None if frame is None else (frame.f_code, frame.f_lineno)
 
 
-def describe_location(location: tuple[CodeType, int] | None) -> str:
+def describe_location(location: Location | None) -> str:
     """`file:line in function`, or an empty string if the place is unknown."""
     if location is None:
         return ""
@@ -53,7 +56,7 @@ class MetaopError(Exception):
         message: str,
         *,
         fix: str = "",
-        location: tuple[CodeType, int] | None = None,
+        location: Location | None = None,
     ) -> None:
         where = describe_location(location or user_location())
         text = message

@@ -16,10 +16,11 @@ import numpy as np
 from metaop import specialisation
 from metaop.codegen.backend import Program, Watchable, observers
 from metaop.codegen.budget import budget
+from metaop.codegen.checks import unchecked
 from metaop.codegen.memory.buffers import Buffer
 from metaop.compiler import compile_subgraph
 from metaop.differentiation.tape import live_residuals
-from metaop.errors import MetaopError, describe_location
+from metaop.errors import Location, MetaopError, describe_location
 from metaop.operators.basic import alias
 from metaop.pieces import Pieces
 from metaop.specialisation import Family, Found, Trial, program_for
@@ -174,6 +175,7 @@ def run(subgraph: Subgraph, watch: Watch | None = None, whole: bool = False) -> 
     With `whole`, it never runs in pieces, because the caller will ask for its program.
     Returns the indices of the outputs that were copied because another value owns their memory.
     """
+    unchecked.raise_first()
     for watcher in tuple(watchers):
         watcher.begun(subgraph)
     begin = time.monotonic_ns() if watchers else 0
@@ -196,6 +198,7 @@ def run(subgraph: Subgraph, watch: Watch | None = None, whole: bool = False) -> 
                 buffers = _run_watched(compiled.program, arguments, memory, subgraph.outputs, watch)
     except Fault as fault:
         raise _located(fault, subgraph) from None
+    unchecked.explain(lambda: _explained_by(_refusing(subgraph)))
     if compiled.trial is not None:
         compiled.trial.seconds += time.perf_counter() - start
     copied = _part(subgraph, arguments, dying, buffers)
@@ -316,14 +319,30 @@ def _located(fault: Fault, subgraph: Subgraph) -> MetaopError:
     if all(leaf.type.device.placement is None for leaf in subgraph.leaves):
         return _repeated(fault, subgraph)
     # The other ranks may not have failed, so they would not take part in a second run.
-    calls = [call for call in subgraph.order if call.signature and call.signature.can_fail]
-    names = dict.fromkeys(call.signature.composite.name for call in calls)  # type: ignore[union-attr]
-    message = f"{' or '.join(names)}: {fault}"
-    lines = dict.fromkeys(describe_location(call.location) for call in calls)
-    if len(lines) > 1:
-        message += f" (called at {' or '.join(lines)})"
-    location = calls[0].location if len(lines) == 1 else None
-    return fault.kind.error(message, fix=fault.kind.fix, location=location)
+    return _explained_by(_refusing(subgraph))(fault)
+
+
+def _refusing(subgraph: Subgraph) -> list[tuple[str, Location | None]]:
+    """The operators of a subgraph that may refuse a value, and the lines that recorded them."""
+    return [
+        (call.signature.composite.name, call.location)
+        for call in subgraph.order
+        if call.signature and call.signature.can_fail
+    ]
+
+
+def _explained_by(refusing: list[tuple[str, Location | None]]) -> Callable[[Fault], MetaopError]:
+    """Makes errors that name the operators that may have refused a value, and their lines."""
+
+    def explain(fault: Fault) -> MetaopError:
+        message = f"{' or '.join(dict.fromkeys(name for name, _ in refusing))}: {fault}"
+        lines = dict.fromkeys(describe_location(location) for _, location in refusing)
+        if len(lines) > 1:
+            message += f" (called at {' or '.join(lines)})"
+        location = refusing[0][1] if len(lines) == 1 else None
+        return fault.kind.error(message, fix=fault.kind.fix, location=location)
+
+    return explain
 
 
 def _repeated(fault: Fault, subgraph: Subgraph) -> MetaopError:

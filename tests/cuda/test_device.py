@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import metaop.nn.functional as functional
 from metaop.codegen.cuda import backend
 from metaop.codegen.cuda import device as devices
 from metaop.errors import DeviceError, DimensionError, UnsupportedError
-from metaop.executor import clear_programs
+from metaop.executor import clear_programs, realize
 from metaop.kernels import copy, lanes, scratch, task
 from metaop.nn.utils import clip_grad_norm_
 from metaop.tensor import devices as moving
@@ -142,6 +143,23 @@ def test_an_index_out_of_range_names_the_operator(device: metaop.device) -> None
     index = metaop.tensor([1, 7], device=device)
     with pytest.raises(DimensionError, match="index 7 is out of (range|bounds)"):
         x[index].cpu()
+
+
+def test_a_bad_index_is_reported_when_the_program_waits(device: metaop.device) -> None:
+    table = metaop.tensor(normal(4, 3), device=device)
+    rows = table[metaop.tensor([1, 7], device=device)]
+    realize(rows.call)
+    with pytest.raises(DimensionError, match=r"index 7 is out of range .* of size 4") as found:
+        table.cpu()
+    assert "test_device.py" in str(found.value)
+    np.testing.assert_array_equal(table.cpu().numpy(), normal(4, 3))
+    realize(table[metaop.tensor([9], device=device)].call)
+    with pytest.raises(DimensionError, match=r"index 9 is out of range"):
+        # The device may be done only after some more runs.
+        for _ in range(100):
+            realize((table + 1).call)
+            time.sleep(0.01)
+    assert (table + 1).cpu().shape == (4, 3)
 
 
 def test_numpy_needs_the_host(device: metaop.device) -> None:

@@ -24,11 +24,11 @@ from metaop.unified_graph.node import Input, Node
 from tests.codegen.test_lowering import softmax
 from tests.cuda import emulator
 from tests.cuda.cases import CASES, WIDER, inputs_of, machine_of, random_values, tensor
-from tests.cuda.emulator.runtime import EmulatedRuntime
+from tests.cuda.emulator.runtime import launch, load
 
 pytestmark = pytest.mark.skipif(not emulator.is_available(), reason="the emulator needs g++")
 
-_TOLERANCE = {"float64": 1e-12, "float32": 3e-5, "float16": 2e-3, "bfloat16": 2e-2}
+TOLERANCE = {"float64": 1e-12, "float32": 3e-5, "float16": 2e-3, "bfloat16": 2e-2}
 Programs = dict[str, tuple[list[Node], Schedule]]
 
 
@@ -76,7 +76,7 @@ def test_value(name: str, order: str, programs: Programs, device: emulator.Emula
 
 def assert_close(result: np.ndarray, wanted: np.ndarray) -> None:
     assert result.dtype == wanted.dtype
-    tolerance = _TOLERANCE.get(wanted.dtype.name, 0)
+    tolerance = TOLERANCE.get(wanted.dtype.name, 0)
     wide = np.float64 if tolerance else wanted.dtype
     np.testing.assert_allclose(
         result.astype(wide), wanted.astype(wide), rtol=tolerance, atol=tolerance
@@ -181,13 +181,12 @@ def test_a_result_in_the_memory_of_what_a_later_one_reads(is_general: bool, tmp_
     loop = ir.For("i", extent, "parallel", body, vector=True)
     roles = [ir.Parameter(dtypes.float32, role) for role in ("read", "read", "write", "write")]
     nest = ir.LoopNest("two", tuple(roles), (6, 0, 0, 0, 0) if is_general else (), (loop,))
-    device = EmulatedRuntime(tmp_path)
-    kernel = device.load(emit(nest, "kernel"), "kernel")
+    kernel = load(emit(nest, "kernel"), "kernel", tmp_path)
     values = np.arange(12, dtype=np.float32).reshape(2, 6)
     given, taken, made = values[0].copy(), values[1].copy(), np.zeros(6, np.float32)
     error = np.zeros(4, np.int64)
     buffers = [array.ctypes.data for array in (given, taken, taken, made)]
-    device.launch(kernel, 1, 256, [*buffers, *nest.arguments, error.ctypes.data])
+    launch(kernel, 1, 256, [*buffers, *nest.arguments, error.ctypes.data])
     np.testing.assert_allclose(taken, np.sqrt(values[0]), rtol=1e-6)
     np.testing.assert_array_equal(made, values.sum(0))
 

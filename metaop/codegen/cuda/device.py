@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from metaop.codegen.checks import Check, unchecked
+from metaop.codegen.cuda import driver
 from metaop.codegen.memory.buffers import Buffer, allocate
 from metaop.errors import DeviceError, OutOfMemoryError
+from metaop.unified_graph.faults import Fault, reported_fault
 
 # The most bytes that a kernel reads at once.
 _ALIGNMENT = 16
@@ -47,6 +50,19 @@ class DeviceProperties(NamedTuple):
     multi_processor_count: int
 
 
+class Step(NamedTuple):
+    """A launch: which of the program's addresses and which integers its kernel gets, in order."""
+
+    kernel: Any
+    blocks: int
+    threads: int
+    slots: Sequence[int]
+    integers: Sequence[int]
+
+
+Launcher = Callable[[range], None]
+
+
 class Runtime(Protocol):
     """The operations of one GPU that programs use.
 
@@ -80,8 +96,11 @@ class Runtime(Protocol):
     def load(self, text: str, symbol: str) -> Any:
         """The kernel `symbol` of a CUDA C++ text."""
 
-    def launch(self, kernel: Any, blocks: int, threads: int, arguments: Sequence[Any]) -> None:
-        """Starts a kernel; arguments are addresses (int) and NumPy scalars."""
+    def launcher(self, steps: Sequence[Step], addresses: np.ndarray) -> Launcher:
+        """What starts some kernels, with the `addresses` (int64) that are there at that time."""
+
+    def check_of(self, words: DeviceBuffer) -> Check:
+        """The end of what was started so far, and the fault that its kernels put in `words`."""
 
     def synchronize(self) -> None:
         """Waits until everything started on the device is done."""
@@ -135,6 +154,7 @@ class CupyRuntime:
         self._copy(target.address, source.address, target.nbytes, "memcpyDeviceToHost")
         with self.device:
             self._stream().synchronize()
+        unchecked.raise_first()
 
     def _copy(self, target: int, source: int, nbytes: int, kind: str) -> None:
         driver = self._cupy.cuda.runtime
@@ -168,12 +188,23 @@ class CupyRuntime:
             module.load(machine_code(text, self.architecture))
             return module.get_function(symbol)
 
-    def launch(self, kernel: Any, blocks: int, threads: int, arguments: Sequence[Any]) -> None:
-        with self.device:
-            kernel((blocks,), (threads,), tuple(arguments), stream=self._stream())
+    def launcher(self, steps: Sequence[Step], addresses: np.ndarray) -> Launcher:
+        prepared = [driver.Launch(step, addresses) for step in steps]
+
+        def launch(numbers: range) -> None:
+            with self.device:
+                stream = self._stream().ptr
+                for number in numbers:
+                    prepared[number].start(stream)
+
+        return launch
+
+    def check_of(self, words: DeviceBuffer) -> Check:
+        return _Check(self, self._cupy.cuda.alloc_pinned_memory(words.nbytes), words)
 
     def synchronize(self) -> None:
         self.device.synchronize()
+        unchecked.raise_first()
 
     def marker(self) -> Any:
         with self.device:
@@ -213,6 +244,27 @@ class CupyRuntime:
 
     def _stream(self) -> Any:
         return self._cupy.cuda.get_current_stream()
+
+
+class _Check:
+    """The end of a run: its fault is copied to memory that the device writes by itself."""
+
+    def __init__(self, runtime: CupyRuntime, here: Any, there: DeviceBuffer) -> None:
+        self._words = here
+        self._count = there.nbytes // 8
+        runtime._copy(here.ptr, there.address, there.nbytes, "memcpyDeviceToHost")
+        self._end = runtime.marker()
+
+    def is_done(self) -> bool:
+        return bool(self._end.done)
+
+    def fault(self) -> Fault | None:
+        return fault_in(np.frombuffer(self._words, np.int64, self._count))
+
+
+def fault_in(words: np.ndarray) -> Fault | None:
+    """The fault that kernels have written to their error slot."""
+    return reported_fault(*map(int, words[1:4])) if words[0] else None
 
 
 _NO_CUPY = "pip install 'metaop[cuda13]' on a machine with an NVIDIA GPU, or stay on the CPU"

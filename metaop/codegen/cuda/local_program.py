@@ -15,7 +15,7 @@ class CudaLocalProgram:
 
     def __init__(self, schedule: Schedule, device: Runtime) -> None:
         self.outputs = schedule.outputs
-        self.program = CudaProgram(schedule, device)
+        self.program = CudaProgram(schedule, device, waits=True)
         self.arena_bytes: int = self.program.arena_bytes
 
     def __call__(

@@ -1,8 +1,9 @@
-"""Programs on a GPU: compiled kernels launched in order on one stream."""
+"""Programs on a GPU: compiled kernels queued in order on one stream."""
 
 from __future__ import annotations
 
 import functools
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -10,13 +11,13 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from metaop.codegen.backend import observers
-from metaop.codegen.cuda.device import DeviceBuffer, Runtime
+from metaop.codegen.checks import Check, unchecked
+from metaop.codegen.cuda.device import DeviceBuffer, Runtime, Step
 from metaop.codegen.cuda.kernels import DeviceKernels
 from metaop.codegen.memory.buffers import Buffer
 from metaop.codegen.memory.slots import SCALAR_BYTES, Slots, pack_scalar
 from metaop.codegen.nest.ir import CheckedIndex
 from metaop.codegen.schedule import Schedule
-from metaop.unified_graph.faults import reported_fault
 
 Argument: TypeAlias = "DeviceBuffer | Buffer | int | float | bool"
 _ERROR_WORDS = 4
@@ -38,28 +39,37 @@ def most_blocks(multiprocessors: int) -> int:
 class CudaProgram:
     """A schedule compiled for a GPU.
 
-    A run only launches the kernels, unless one of them checks indices: then it waits.
+    A run queues the kernels and returns. Values that they refuse are reported later, unless the
+    program `waits` for its kernels.
     """
 
-    def __init__(self, schedule: Schedule, device: Runtime) -> None:
+    def __init__(self, schedule: Schedule, device: Runtime, waits: bool = False) -> None:
         self.arena_bytes = schedule.arena_bytes
         self.device = device
-        self._slots = Slots(schedule)
+        self._slots = slots = Slots(schedule)
         # Results do not reuse memory, because kernels of one program may overlap on the device.
         self.donors: dict[int, int] = {}
         most = most_blocks(device.multiprocessors)
-        kernels = kernels_of(device)
+        found = kernels_of(device).launches_for([launch.nest for launch in schedule.launches])
         self._names = [launch.nest.name for launch in schedule.launches]
-        self._steps = []
-        found = kernels.launches_for([launch.nest for launch in schedule.launches])
-        for launch, step in zip(schedule.launches, found):
-            integer = np.int32 if step.layout.index_type == "int" else np.int64
-            arguments = [integer(value) for value in step.arguments]
-            slots = [self._slots.of[node] for node in launch.buffers]
-            blocks = step.layout.blocks(launch.nest, most)
-            self._steps.append((step.kernel, blocks, step.layout.threads, slots, arguments))
+        self._steps = [
+            Step(
+                made.kernel,
+                made.layout.blocks(launch.nest, most),
+                made.layout.threads,
+                [slots.of[node] for node in launch.buffers],
+                made.arguments,
+            )
+            for launch, made in zip(schedule.launches, found)
+        ]
         self._checks = any(_has_checks(launch.nest.body) for launch in schedule.launches)
+        self._waits = waits
         self._error = device.allocate(_ERROR_WORDS * 8)
+        # The addresses of a run, behind them that of the error slot; runs take turns.
+        self._addresses = np.zeros(slots.count + 1, np.int64)
+        self._addresses[-1] = self._error.address
+        self._launch = device.launcher(self._steps, self._addresses)
+        self._lock = threading.Lock()
 
     @functools.cached_property
     def finished_after(self) -> list[int]:
@@ -67,8 +77,8 @@ class CudaProgram:
         slots = self._slots
         first = len(slots.input_types)
         last = [0] * len(slots.made)
-        for number, (_, _, _, used, _) in enumerate(self._steps):
-            for slot in used:
+        for number, step in enumerate(self._steps):
+            for slot in step.slots:
                 if first <= slot < first + len(last):
                     last[slot - first] = number + 1
         return [0 if is_input else last[k] for is_input, k in slots.results]
@@ -79,41 +89,60 @@ class CudaProgram:
         memory: Mapping[int, Any] | None = None,
         between: Callable[[int, list[Any]], None] | None = None,
     ) -> list[DeviceBuffer]:
-        """Launches the kernels; raises Fault if one met a value that it refuses.
+        """Queues the kernels; raises Fault if it waits for them and one refused a value.
 
         Arguments in host memory are copied to the device. What `between` puts on another stream
         after an event runs after the kernels launched so far, concurrently with later ones.
         """
-        slots = self._slots
+        slots, device = self._slots, self.device
         held = self._on_device(arguments)
-        addresses = [buffer.address for buffer in held]
-        made = [self.device.allocate(nbytes) for nbytes in slots.made]
-        addresses.extend(buffer.address for buffer in made)
-        if self.arena_bytes:
-            arena = self.device.allocate(self.arena_bytes)
-            addresses.extend((slots.offsets + arena.address).tolist())
-        if self._checks:
-            self.device.clear(self._error)
+        made = [device.allocate(nbytes) for nbytes in slots.made]
         results = [held[k] if is_input else made[k] for is_input, k in slots.results]
-        if between is not None:
-            between(0, results)
+        with self._lock:
+            table = self._addresses
+            first = len(held) + len(made)
+            table[:first] = [buffer.address for buffer in (*held, *made)]
+            if self.arena_bytes:
+                arena = device.allocate(self.arena_bytes)
+                table[slots.temporaries] = slots.offsets + arena.address
+            if self._checks:
+                device.clear(self._error)
+            if between is None and not observers:
+                self._launch(range(len(self._steps)))
+            else:
+                self._launch_watched(results, between)
+            check = device.check_of(self._error) if self._checks else None
+        if check is not None:
+            self._note(check)
+        return results
+
+    def _launch_watched(
+        self, results: list[DeviceBuffer], between: Callable[[int, list[Any]], None] | None
+    ) -> None:
+        """Launches kernel by kernel, for those who want to do something after each."""
         begin = time.monotonic_ns()
         markers = [self.device.marker()] if observers else None
-        for number, (kernel, blocks, threads, used, integers) in enumerate(self._steps):
-            parameters = [addresses[slot] for slot in used]
-            parameters += [*integers, self._error.address]
-            self.device.launch(kernel, blocks, threads, parameters)
+        if between is not None:
+            between(0, results)
+        for number in range(len(self._steps)):
+            self._launch(range(number, number + 1))
             if markers is not None:
                 markers.append(self.device.marker())
             if between is not None:
                 between(number + 1, results)
-        if self._checks:
-            self._raise_fault()
         if markers is not None:
             times = [begin + passed for passed in self.device.reached(markers)]
             for observer in tuple(observers):
                 observer.ran(self, self._names, times)
-        return results
+
+    def _note(self, check: Check) -> None:
+        if not self._waits:
+            unchecked.add(check)
+            return
+        self.device.synchronize()
+        fault = check.fault()
+        if fault is not None:
+            raise fault
 
     def _on_device(self, arguments: Sequence[Argument]) -> list[DeviceBuffer]:
         """The arguments in device memory; one copy transfers all Python numbers."""
@@ -140,11 +169,6 @@ class CudaProgram:
         target = self.device.allocate(source.nbytes)
         self.device.copy_from_host(target, source)
         return target
-
-    def _raise_fault(self) -> None:
-        words = self._error.view((_ERROR_WORDS,), np.int64)
-        if words[0]:
-            raise reported_fault(*map(int, words[1:4]))
 
 
 def _part(block: DeviceBuffer, position: int) -> DeviceBuffer:

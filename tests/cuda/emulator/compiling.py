@@ -58,12 +58,17 @@ class Kernel:
             raise KernelFault(explained(message.decode(), self._library))
 
 
-def launcher(text: str, symbol: str, name: str) -> str:
-    """The C++ around the text of a kernel: `name` launches it with its parameters as integers."""
+def parameter_types(text: str, symbol: str) -> list[str]:
+    """The types of a kernel's parameters."""
     found = _KERNEL.search(text)
     assert found is not None and found[1] == symbol
     types = [parameter.strip().rpartition(" ")[0] for parameter in found[2].split(",")]
-    types = [kind.replace("__restrict__", "").strip() for kind in types]
+    return [kind.replace("__restrict__", "").strip() for kind in types]
+
+
+def launcher(text: str, symbol: str, name: str) -> str:
+    """The C++ around the text of a kernel: `name` launches it with its parameters as integers."""
+    types = parameter_types(text, symbol)
     buffers = [
         f"{{(char*)words[{k}], sizeof(*({kind})0), {int(kind.startswith('const'))}}}"
         for k, kind in enumerate(types)

@@ -19,11 +19,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from metaop.codegen.cuda import device, kernels
+from metaop.codegen.cuda import device, driver, kernels
 from metaop.dist.memory import _gpu_memory
 from metaop.executor import clear_programs
 from tests.cuda.emulator import arrays, nccl_stand_in, runtime, streams
-from tests.cuda.emulator.streams import StandInError
+from tests.cuda.emulator.compiling import Kernel, parameter_types
 
 # The kernels that were launched, by their numbers.
 launched: list[int] = []
@@ -49,36 +49,63 @@ class _Module:
         self._text = code.decode()
 
     def get_function(self, symbol: str) -> _Kernel:
-        return _Kernel(runtime.load(self._text, symbol, self.folder))
+        types = parameter_types(self._text, symbol)
+        is_buffer = [kind.endswith("*") for kind in types]
+        return _Kernel(runtime.load(self._text, symbol, self.folder), is_buffer)
 
 
 class _Kernel:
-    def __init__(self, launch: Any) -> None:
+    """A kernel on a GPU; `ptr` is its handle for the driver."""
+
+    _all: list[_Kernel] = []
+
+    def __init__(self, launch: Kernel, is_buffer: Sequence[bool]) -> None:
         self._launch = launch
+        self._is_buffer = is_buffer
+        self._all.append(self)
+        self.ptr = len(self._all)
 
-    def __call__(
-        self,
-        grid: tuple[int, ...],
-        block: tuple[int, ...],
-        args: Sequence[Any],
-        shared_mem: int = 0,
-        stream: streams.Stream | None = None,
-    ) -> None:
-        stream = stream or streams.get_current_stream()
+    @classmethod
+    def at(cls, handle: Any) -> _Kernel:
+        """The kernel of a handle."""
+        return cls._all[int(driver.ffi.cast("intptr_t", handle)) - 1]
+
+    def put(self, blocks: int, threads: int, stream: int, parameters: Any) -> None:
+        """Queues the kernel; its parameters are read now, as the driver does."""
         here = streams.current_device()
-        if stream.device_id != here:
-            raise StandInError(f"a kernel of GPU {here} on a stream of {stream.device_id}")
-        for one in args:
-            if isinstance(one, int):
-                arrays.check_range(one, 1, here)
-
+        words = []
+        for number, is_buffer in enumerate(self._is_buffer):
+            words.append(driver.ffi.cast("long long*", parameters[number])[0])
+            if is_buffer:
+                arrays.check_range(words[-1], 1, here)
         launched.append(len(launched))
 
         def run() -> None:
             with _one_kernel:
-                runtime.launch(self._launch, grid[0], block[0], args)
+                runtime.launch(self._launch, blocks, threads, words)
 
-        stream.put(run)
+        streams.Stream.at(here, stream).put(run)
+
+
+class _Driver:
+    """The functions of the CUDA driver that metaop calls."""
+
+    @staticmethod
+    def cuLaunchKernel(function: Any, *rest: Any) -> int:
+        """Queues a kernel."""
+        (blocks, *_), (threads, *_) = rest[:3], rest[3:6]
+        stream, parameters = rest[7:9]
+        address = int(driver.ffi.cast("intptr_t", stream))
+        _Kernel.at(function).put(blocks, threads, address, parameters)
+        return 0
+
+
+class _PinnedMemory(bytearray):
+    """Host memory that a GPU writes by itself."""
+
+    @property
+    def ptr(self) -> int:
+        return ctypes.addressof(ctypes.c_char.from_buffer(self))
 
 
 class _Pool:
@@ -127,7 +154,7 @@ def install(devices: int | None = None, nccl: bool = True) -> ModuleType:
     if not named:
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
     count = devices or int(os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE", "1"))
-    driver = _module(
+    driver_api = _module(
         "cupy.cuda.runtime",
         CUDARuntimeError=CUDARuntimeError,
         getDevice=streams.current_device,
@@ -150,12 +177,13 @@ def install(devices: int | None = None, nccl: bool = True) -> ModuleType:
         Stream=streams.Stream,
         UnownedMemory=arrays.UnownedMemory,
         alloc=arrays.alloc,
+        alloc_pinned_memory=_PinnedMemory,
         function=function,
         get_current_stream=streams.get_current_stream,
         get_elapsed_time=streams.get_elapsed_time,
         memory=memory,
         nccl=nccl_stand_in.module() if nccl else _module("cupy.cuda.nccl", available=False),
-        runtime=driver,
+        runtime=driver_api,
     )
     names = ("asarray", "ascontiguousarray", "asnumpy", "concatenate", "empty_like", "full_like")
     functions = {name: getattr(arrays, name) for name in (*names, "moveaxis", "zeros_like")}
@@ -166,6 +194,7 @@ def install(devices: int | None = None, nccl: bool = True) -> ModuleType:
     made.__path__ = []
 
     kernels.machine_code = lambda text, architecture: text.encode()
+    driver.library = _Driver
     return made
 
 
@@ -173,14 +202,18 @@ def install(devices: int | None = None, nccl: bool = True) -> ModuleType:
 def installed(devices: int) -> Iterator[ModuleType]:
     """The stand-in for as long as a test takes."""
     before = {name: sys.modules.get(name) for name in _NAMES}
-    compiles, caches = kernels.machine_code, (device.device_count, device.runtime, _gpu_memory)
+    compiles, opens, caches = (
+        kernels.machine_code,
+        driver.library,
+        (device.device_count, device.runtime, _gpu_memory),
+    )
     for cache in caches:
         cache.cache_clear()
     clear_programs()
     try:
         yield install(devices)
     finally:
-        kernels.machine_code = compiles
+        kernels.machine_code, driver.library = compiles, opens
         for name, module in before.items():
             if module is None:
                 sys.modules.pop(name, None)

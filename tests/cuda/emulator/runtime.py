@@ -7,13 +7,33 @@ import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from metaop.codegen.cuda.device import DeviceBuffer, DeviceProperties
+from metaop.codegen.checks import unchecked
+from metaop.codegen.cuda.device import (
+    DeviceBuffer,
+    DeviceProperties,
+    Launcher,
+    Step,
+    fault_in,
+)
 from metaop.codegen.memory.buffers import Buffer
+from metaop.unified_graph.faults import Fault
 from tests.cuda.emulator.compiling import Kernel, compiled, launcher
+
+
+class _Done(NamedTuple):
+    """The end of a run: the GPU is done with it at once."""
+
+    words: np.ndarray
+
+    def is_done(self) -> bool:
+        return True
+
+    def fault(self) -> Fault | None:
+        return fault_in(self.words)
 
 
 class EmulatedRuntime:
@@ -36,6 +56,7 @@ class EmulatedRuntime:
 
     def copy_to_host(self, target: Buffer, source: DeviceBuffer) -> None:
         ctypes.memmove(target.address, source.address, target.nbytes)
+        unchecked.raise_first()
 
     def buffer_of(self, array: np.ndarray) -> DeviceBuffer:
         held = np.ascontiguousarray(array)
@@ -53,12 +74,24 @@ class EmulatedRuntime:
     def load(self, text: str, symbol: str) -> Any:
         return load(text, symbol, self.folder)
 
-    def launch(self, kernel: Any, blocks: int, threads: int, arguments: Sequence[Any]) -> None:
-        launch(kernel, blocks, threads, arguments)
-        self.launches.append(threads)
+    def launcher(self, steps: Sequence[Step], addresses: np.ndarray) -> Launcher:
+        def start(numbers: range) -> None:
+            for number in numbers:
+                step = steps[number]
+                given = [int(addresses[slot]) for slot in step.slots]
+                launch(step.kernel, step.blocks, step.threads, [*given, *step.integers, error()])
+                self.launches.append(step.threads)
+
+        def error() -> int:
+            return int(addresses[-1])
+
+        return start
+
+    def check_of(self, words: DeviceBuffer) -> _Done:
+        return _Done(np.array((ctypes.c_int64 * (words.nbytes // 8)).from_address(words.address)))
 
     def synchronize(self) -> None:
-        return
+        unchecked.raise_first()
 
     def marker(self) -> int:
         return time.monotonic_ns()
