@@ -223,7 +223,7 @@ def unique_all(x: Tensor, /) -> UniqueAllResult:
 
     Every NaN is an element of its own.
     """
-    array = x.detach().numpy()
+    array = x.numpy(force=True)
     values, first, inverse, counts = np.unique(array, True, True, True, equal_nan=False)
 
     def tensor(part: np.ndarray) -> Tensor:

@@ -53,14 +53,14 @@ def _in_parts(func: Callable[..., Any], inputs: list[Any]) -> tuple[Callable[...
 
 
 def _copy(x: Tensor, array: np.ndarray) -> Tensor:
-    return from_array(array, x.dtype).requires_grad_(x.requires_grad)
+    return from_array(array, x.dtype).to(x.device).requires_grad_(x.requires_grad)
 
 
 def _numerical(
     func: Callable[..., Any], inputs: list[Any], position: int, eps: float
 ) -> list[np.ndarray]:
     """For each output the matrix (input elements, output elements) by central differences."""
-    array = inputs[position].detach().numpy().copy()
+    array = inputs[position].numpy(force=True).copy()
     rows: list[list[np.ndarray]] = []
     for place in np.ndindex(array.shape):
         ends = []
@@ -69,7 +69,7 @@ def _numerical(
             moved[place] += sign * eps
             arguments = list(inputs)
             arguments[position] = _copy(inputs[position], moved)
-            ends.append([y.detach().numpy().copy() for y in _float_outputs(func(*arguments))])
+            ends.append([y.numpy(force=True).copy() for y in _float_outputs(func(*arguments))])
         rows.append([((a - b) / (2 * eps)).ravel() for a, b in zip(*ends)])
     return [np.stack(column) for column in zip(*rows)]
 
@@ -79,10 +79,10 @@ def _analytical(output: Tensor, source: Tensor) -> np.ndarray:
     for place in range(output.numel()):
         weight = np.zeros(output.numel(), output.dtype.numpy)
         weight[place] = 1
-        weights = from_array(weight.reshape(tuple(output.shape)), output.dtype)
+        weights = from_array(weight.reshape(tuple(output.shape)), output.dtype).to(output.device)
         (found,) = grad(output, source, weights, retain_graph=True, allow_unused=True)
         shape = tuple(source.shape)
-        columns.append(np.zeros(shape) if found is None else found.detach().numpy().copy())
+        columns.append(np.zeros(shape) if found is None else found.numpy(force=True).copy())
     return np.stack([column.ravel() for column in columns], 1)
 
 

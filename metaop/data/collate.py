@@ -9,6 +9,7 @@ import numpy as np
 
 from metaop.errors import ArgumentTypeError, ShapeError
 from metaop.tensor.core import Tensor, from_array
+from metaop.tensor.functions.joining import stack
 from metaop.tensor.promotion import defaults
 from metaop.unified_graph.dtype import from_numpy_dtype
 
@@ -26,6 +27,8 @@ def default_collate(batch: Sequence[Any]) -> Any:
     """
     first = batch[0]
     if isinstance(first, Tensor):
+        if first.device.type != "cpu":
+            return stack(batch)
         return _stack([sample.numpy(force=True) for sample in batch])
     # NumPy strings are instances of Python's str or bytes.
     if isinstance(first, (str, bytes)):

@@ -29,7 +29,7 @@ NID = EID = "_ID"
 
 def node_numbers(nodes: Any) -> np.ndarray:
     """Node or edge numbers as an int64 array; a mask selects the numbers where it is true."""
-    array = nodes.numpy() if isinstance(nodes, Tensor) else np.asarray(nodes)
+    array = nodes.numpy(force=True) if isinstance(nodes, Tensor) else np.asarray(nodes)
     if array.dtype == np.bool_:
         return np.flatnonzero(array)
     return array.astype(np.int64, copy=False)

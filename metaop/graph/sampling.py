@@ -37,7 +37,7 @@ def sample_neighbors(
     if edge_dir not in ("in", "out"):
         raise ArgumentError(f"sample_neighbors: edge_dir must be 'in' or 'out', got {edge_dir!r}")
     order = g.structure.incoming if edge_dir == "in" else g.structure.outgoing
-    weights = None if prob is None else g.edata[prob].detach().numpy().reshape(-1)
+    weights = None if prob is None else g.edata[prob].numpy(force=True).reshape(-1)
     seeds = node_numbers(nodes)
     random = _random()
     sizes = order.starts[seeds + 1] - order.starts[seeds]
@@ -144,7 +144,7 @@ class NeighborSampler:
             drawn = sample_neighbors(g, seeds, fanout, self.edge_dir, self.prob, self.replace)
             block = to_block(drawn, seeds)
             blocks.insert(0, block)
-            seeds = block.srcdata[NID].numpy()
+            seeds = block.srcdata[NID].numpy(force=True)
         return from_numpy(np.array(seeds)), from_numpy(np.array(outputs)), blocks
 
     sample = sample_blocks

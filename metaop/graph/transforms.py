@@ -208,7 +208,7 @@ def knn_graph(x: Tensor, k: int) -> Graph:
     >>> metaop.graph.knn_graph(metaop.tensor([[0.0], [1.0], [5.0]]), 2).edges()
     (tensor([0, 1, 1, 0, 2, 1]), tensor([0, 0, 1, 1, 2, 2]))
     """
-    points = x.detach().numpy().astype(np.float64)
+    points = x.numpy(force=True).astype(np.float64)
     if not 0 < k <= len(points):
         raise ArgumentError(f"knn_graph: k = {k} of {len(points)} points")
     squares = (points**2).sum(1)
@@ -227,7 +227,7 @@ def rand_graph(num_nodes: int, num_edges: int) -> Graph:
     >>> g.num_nodes(), g.num_edges()
     (5, 7)
     """
-    ends = randint(0, num_nodes, (2, num_edges)).numpy()
+    ends = randint(0, num_nodes, (2, num_edges)).numpy(force=True)
     return graph((ends[0], ends[1]), num_nodes)
 
 
@@ -269,8 +269,8 @@ def to_networkx(
     import networkx
 
     result = networkx.MultiDiGraph()
-    nodes = {name: g.ndata[name].numpy() for name in node_attrs or ()}
-    edges = {name: g.edata[name].numpy() for name in edge_attrs or ()}
+    nodes = {name: g.ndata[name].numpy(force=True) for name in node_attrs or ()}
+    edges = {name: g.edata[name].numpy(force=True) for name in edge_attrs or ()}
     for v in range(g.num_nodes()):
         result.add_node(v, **{name: values[v] for name, values in nodes.items()})
     for e, (u, v) in enumerate(zip(g.structure.source.tolist(), g.structure.destination.tolist())):

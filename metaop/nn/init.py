@@ -297,7 +297,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Any = None) -> Tenso
         return tensor
     drawn = zeros_like(tensor).normal_(0, 1, generator=generator)
     wide = np.complex128 if tensor.dtype.is_complex else np.float64
-    matrix = np.asarray(drawn.numpy(), wide).reshape(rows, columns)
+    matrix = np.asarray(drawn.numpy(force=True), wide).reshape(rows, columns)
     q, r = np.linalg.qr(matrix.T if rows < columns else matrix)
     q *= np.diag(r) / np.abs(np.diag(r))
     return _write(tensor, (q.T if rows < columns else q).reshape(tensor.shape) * gain)
@@ -315,7 +315,7 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any =
     """
     _require_dimensions("sparse_", tensor, tensor.ndim == 2, "2")
     rows = tensor.shape[0]
-    order = zeros_like(tensor).uniform_(0, 1, generator=generator).numpy().argsort(axis=0)
+    order = zeros_like(tensor).uniform_(0, 1, generator=generator).numpy(force=True).argsort(axis=0)
     mask = np.ones(tensor.shape)
     np.put_along_axis(mask, order[: math.ceil(sparsity * rows)], 0, axis=0)
     tensor.normal_(0, std, generator=generator)

@@ -90,7 +90,9 @@ def save_image(
     from PIL import Image
 
     pixels = make_grid(tensor, **grid).mul(255).add(0.5).clamp(0, 255)
-    Image.fromarray(pixels.permute(1, 2, 0).numpy().astype("uint8")).save(fp, format=format)
+    Image.fromarray(pixels.permute(1, 2, 0).numpy(force=True).astype("uint8")).save(
+        fp, format=format
+    )
 
 
 Colour = str | tuple[int, ...]

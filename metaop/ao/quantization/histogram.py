@@ -44,7 +44,7 @@ class HistogramObserver(UniformQuantizationObserverBase):
     @no_grad()
     def forward(self, x: Tensor) -> Tensor:
         numbers = x.detach().to(float32).flatten()
-        found = numbers.numpy()
+        found = numbers.numpy(force=True)
         if not np.isfinite(found).all():
             found = found[~np.isinf(found)]
             numbers = tensor(found)
@@ -55,7 +55,7 @@ class HistogramObserver(UniformQuantizationObserverBase):
         is_first = old_least > old_greatest
         if not is_first:
             least, greatest = min(least, old_least), max(greatest, old_greatest)
-        counts = histc(numbers, self.bins, float(least), float(greatest)).numpy()
+        counts = histc(numbers, self.bins, float(least), float(greatest)).numpy(force=True)
         if not is_first:
             counts = counts + self._spread(old_least, old_greatest, least, greatest)
         self._keep(tensor(np.float32(least)), tensor(np.float32(greatest)))
@@ -66,7 +66,7 @@ class HistogramObserver(UniformQuantizationObserverBase):
         self, least: float, greatest: float, new_least: float, new_greatest: float
     ) -> np.ndarray:
         """The histogram so far, redistributed over a wider range."""
-        counts = self.histogram.numpy()
+        counts = self.histogram.numpy(force=True)
         if (least, greatest) == (new_least, new_greatest):
             return counts
         if least == greatest:
@@ -88,7 +88,7 @@ class HistogramObserver(UniformQuantizationObserverBase):
         least, greatest = float(self.min_val), float(self.max_val)
         if least > greatest:
             return super().calculate_qparams()
-        first, last = self._bins_to_keep(self.histogram.numpy().astype(np.float64))
+        first, last = self._bins_to_keep(self.histogram.numpy(force=True).astype(np.float64))
         width = (greatest - least) / self.bins
         ends = least + width * first, least + width * (last + 1)
         return self._qparams_of(*(tensor(np.float32(end)) for end in ends))

@@ -74,7 +74,7 @@ class TypedLinear(nn.Module):
         return self.W
 
     def forward(self, x: Tensor, x_type: Tensor, sorted_by_type: bool = False) -> Tensor:
-        types = x_type.numpy()
+        types = x_type.numpy(force=True)
         matrices = self.matrices()
         found = x.new_zeros((len(x), self.out_size))
         # One product per type: gathering a matrix per row would need too much memory.

@@ -129,7 +129,7 @@ def pack_padded_sequence(
             )
     else:
         positions = np.argsort([-n for n in sizes], kind="stable")
-        order = from_numpy(positions)
+        order = from_numpy(positions).to(input.device)
         unsorted = invert_permutation(order)
         input = input.index_select(1, order)
         sizes = [sizes[k] for k in positions]
@@ -263,4 +263,4 @@ def invert_permutation(permutation: Tensor | None) -> Tensor | None:
     """
     if permutation is None:
         return None
-    return from_numpy(np.argsort(permutation.numpy()))
+    return from_numpy(np.argsort(permutation.numpy(force=True))).to(permutation.device)

@@ -63,12 +63,12 @@ def repeat_interleave(
     if isinstance(repeats, int):
         _check_output_size(output_size, repeats * input.shape[dim])
         return wrap(record(operators.repeat_interleave, (input.call,), (repeats, dim)))
-    counts = repeats.numpy()
+    counts = repeats.numpy(force=True)
     if counts.size != input.shape[dim]:
         raise ShapeError("repeats must have the same size as input along dim")
     places = np.repeat(np.arange(counts.size), counts)
     _check_output_size(output_size, places.size)
-    return index_select(input, dim, host_tensor(places))
+    return index_select(input, dim, host_tensor(places).to(input.device))
 
 
 def _check_output_size(given: int | None, found: int) -> None:

@@ -427,7 +427,9 @@ def fill_diagonal_(input: Tensor, fill_value: Any, wrap: bool = False) -> Tensor
     size = input.numel()
     step = sum(size // np.prod(shape[: k + 1], dtype=int) for k in range(len(shape)))
     last = size if wrap or len(shape) > 2 else min(shape) * int(step)
-    flat = input.reshape(-1).index_fill(0, host_tensor(np.arange(0, last, step)), fill_value)
+    flat = input.reshape(-1).index_fill(
+        0, host_tensor(np.arange(0, last, step)).to(input.device), fill_value
+    )
     input._rebind(flat.reshape(shape).call, "fill_diagonal_")
     return input
 
