@@ -45,7 +45,7 @@ class Iterated:
         done = self._run_loop(leaves, structure, count, collected)
         for position in range(done, count):
             index = host_tensor(np.array([position]))
-            own = [_element(x, index) if isinstance(x, Tensor) else x for x in leaves]
+            own = [_element(x, index.to(x.device)) if isinstance(x, Tensor) else x for x in leaves]
             written = [x._writes for x in own if isinstance(x, Tensor)]
             step_args, step_kwargs = tree_unflatten(own, structure)
             collected.add(self.step(*step_args, **step_kwargs))
@@ -201,7 +201,7 @@ def iterate(
 
 def _element(x: Tensor, index: Tensor) -> Tensor:
     """One element of a stack as a separate tensor."""
-    return index_select(x, 0, index).squeeze(0)  # type: ignore[attr-defined, no-any-return]
+    return index_select(x, 0, index.to(x.device)).squeeze(0)  # type: ignore[attr-defined, no-any-return]
 
 
 def _like_element(x: Tensor) -> Tensor:

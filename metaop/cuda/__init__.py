@@ -39,6 +39,7 @@ from metaop.cuda.streams import (
     set_stream,
     stream,
 )
+from metaop.executor import realize
 from metaop.tensor.legacy import typed_tensors
 from metaop.tensor.options import DeviceLike, device_of
 from metaop.unified_graph.tensor_type import Device
@@ -124,7 +125,8 @@ def is_bf16_supported() -> bool:
 
 
 def synchronize(device: DeviceLike = None) -> None:
-    """Waits until a GPU has done everything started on it."""
+    """Waits until a GPU has done everything that the program has asked for so far."""
+    realize()
     _runtime(device).synchronize()
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from metaop.codegen.cuda.device import runtime
+from metaop.errors import ArgumentError
+from metaop.executor import realize
 from metaop.tensor.options import DeviceLike, device_of
+from metaop.unified_graph.tensor_type import Device
 
 __all__ = ["Event", "Stream", "current_stream", "default_stream", "set_stream", "stream"]
 
@@ -20,32 +23,45 @@ def _finish() -> None:
 
 
 class Event:
-    """A point in the program's work; recording it waits for the work before."""
+    """A point in the program's work, and when the GPU has come to it.
+
+    Recording it starts the work before, and waits for nothing.
+    """
 
     def __init__(
         self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
     ) -> None:
-        self._moment = 0.0
+        self._marker: Any = None
 
     def record(self, stream: Any = None) -> None:
-        """Notes the moment when everything before is done."""
-        _finish()
-        self._moment = time.perf_counter()
+        """Makes this the point behind everything that the program has asked for so far."""
+        realize()
+        self._runtime = runtime(Device.current or 0)
+        self._marker = self._runtime.marker()
 
     def elapsed_time(self, end_event: Event) -> float:
-        """The milliseconds from this event to a later one."""
-        return (end_event._moment - self._moment) * 1000
+        """The milliseconds between this event and a later one, after waiting for both.
+
+        Raises ArgumentError for events that have not been recorded.
+        """
+        if self._marker is None or end_event._marker is None:
+            raise ArgumentError(
+                "Both events must be recorded before calculating elapsed time.",
+                fix="call record() on both",
+            )
+        return self._runtime.reached([self._marker, end_event._marker])[1] / 1e6
 
     def query(self) -> bool:
-        """Whether the work before is done: it is, since `record` waits."""
-        return True
+        """Whether the GPU has come to the point; True before any is recorded."""
+        return self._marker is None or self._runtime.is_reached(self._marker)
 
     def wait(self, stream: Any = None) -> None:
         """Returns at once: streams run in order."""
 
     def synchronize(self) -> None:
-        """Waits for the work before."""
-        _finish()
+        """Waits until the GPU has come to the point."""
+        if self._marker is not None:
+            self._runtime.reached([self._marker])
 
 
 class Stream:

@@ -14,7 +14,8 @@ import metaop
 import metaop.nn.functional as functional
 from metaop.codegen.cuda import backend
 from metaop.codegen.cuda import device as devices
-from metaop.errors import DeviceError, DimensionError, UnsupportedError
+from metaop.cuda import streams
+from metaop.errors import ArgumentError, DeviceError, DimensionError, UnsupportedError
 from metaop.executor import clear_programs, realize
 from metaop.kernels import copy, lanes, scratch, task
 from metaop.nn.utils import clip_grad_norm_
@@ -39,7 +40,7 @@ def device(
             pytest.skip("this machine has no CUDA device that cupy can use")
     else:
         runtime = request.getfixturevalue("emulated")
-        for module in (devices, backend, moving):
+        for module in (devices, backend, moving, metaop.cuda, streams):
             monkeypatch.setattr(module, "runtime", lambda index: runtime)
     clear_programs()
     yield metaop.device("cuda")
@@ -160,6 +161,22 @@ def test_a_bad_index_is_reported_when_the_program_waits(device: metaop.device) -
             realize((table + 1).call)
             time.sleep(0.01)
     assert (table + 1).cpu().shape == (4, 3)
+
+
+def test_events_tell_when_the_device_came_to_them(device: metaop.device) -> None:
+    before, after = (metaop.cuda.Event(enable_timing=True) for _ in range(2))
+    assert before.query()
+    with pytest.raises(ArgumentError, match="must be recorded"):
+        before.elapsed_time(after)
+    before.record()
+    x = metaop.tensor(normal(50, 3), device=device).exp()
+    after.record()
+    assert not x.call.is_pending
+    after.synchronize()
+    assert after.query() and 0 < before.elapsed_time(after) < 60_000
+    y = x + 1
+    metaop.cuda.synchronize()
+    assert not y.call.is_pending
 
 
 def test_numpy_needs_the_host(device: metaop.device) -> None:

@@ -108,6 +108,9 @@ class Runtime(Protocol):
     def marker(self) -> Any:
         """A point behind everything that was started so far."""
 
+    def is_reached(self, marker: Any) -> bool:
+        """Whether the device has come to a marker."""
+
     def reached(self, markers: Sequence[Any]) -> list[int]:
         """When the device came to each marker, in nanoseconds after the first; waits for them."""
 
@@ -212,9 +215,13 @@ class CupyRuntime:
             event.record(self._stream())
         return event
 
+    def is_reached(self, marker: Any) -> bool:
+        return bool(marker.done)
+
     def reached(self, markers: Sequence[Any]) -> list[int]:
         first, last = markers[0], markers[-1]
         last.synchronize()
+        unchecked.raise_first()
         between = self._cupy.cuda.get_elapsed_time
         return [int(1e6 * between(first, one)) for one in markers]
 
@@ -250,13 +257,14 @@ class _Check:
     """The end of a run: its fault is copied to memory that the device writes by itself."""
 
     def __init__(self, runtime: CupyRuntime, here: Any, there: DeviceBuffer) -> None:
+        self._runtime = runtime
         self._words = here
         self._count = there.nbytes // 8
         runtime._copy(here.ptr, there.address, there.nbytes, "memcpyDeviceToHost")
         self._end = runtime.marker()
 
     def is_done(self) -> bool:
-        return bool(self._end.done)
+        return self._runtime.is_reached(self._end)
 
     def fault(self) -> Fault | None:
         return fault_in(np.frombuffer(self._words, np.int64, self._count))

@@ -96,6 +96,9 @@ class EmulatedRuntime:
     def marker(self) -> int:
         return time.monotonic_ns()
 
+    def is_reached(self, marker: int) -> bool:
+        return True
+
     def reached(self, markers: Sequence[int]) -> list[int]:
         return [one - markers[0] for one in markers]
 
