@@ -69,13 +69,15 @@ def torch_twin(module: str) -> ModuleType:
 class Framework:
     """A framework as workloads use it.
 
-    `library`, `nn` and `functional` are its modules. Weights of the first framework that builds
-    a module are copied into the module that the next one builds: `weights` is shared by them.
+    `library`, `nn` and `functional` are its modules; tensors are on `device`. Weights of the first
+    framework that builds a module are copied into the module that the next one builds: `weights` is
+    shared by them.
     """
 
     name: str
     library: Any
     functional: Any
+    device = "cpu"
 
     def __init__(self, weights: list[dict[str, np.ndarray]]) -> None:
         self._weights = weights

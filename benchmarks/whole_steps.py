@@ -60,7 +60,7 @@ def network(f: Framework, name: str, *sizes: Any, **options: Any) -> Any:
     return getattr(f.load(module), made)(*sizes, **options)
 
 
-def _gpt(f: Framework) -> Any:
+def gpt_of_tokens(f: Framework) -> Any:
     """Logits of 4096 tokens, positions of all sequences behind each other."""
     return f.nn.Sequential(network(f, "models.gpt.GPT", 4096), f.nn.Flatten(0, 1))
 
@@ -97,69 +97,75 @@ def _classifier(
         return steps(f.images(x) if len(shape) == 4 else x, labels)
 
 
-def _of(module: str, *sizes: Any, **options: Any) -> Callable[[Framework], Any]:
+def of(module: str, *sizes: Any, **options: Any) -> Callable[[Framework], Any]:
     return lambda f: network(f, module, *sizes, **options)
 
 
 _classifier(
     "MLP 784-512-256-10, batch 128, Adam",
-    _of("models.mlp.MLP", 784, 512, 256, 10), (128, 784), 10, "Adam", 1e-3,
+    of("models.mlp.MLP", 784, 512, 256, 10), (128, 784), 10, "Adam", 1e-3,
 )  # fmt: skip
-_classifier("LeNet, batch 64, Adam", _of("models.lenet.LeNet"), (64, 1, 28, 28), 10, "Adam", 1e-3)
+_classifier("LeNet, batch 64, Adam", of("models.lenet.LeNet"), (64, 1, 28, 28), 10, "Adam", 1e-3)
 _classifier("ResNet-18 CIFAR, batch 32, SGD", _resnet18, (32, 3, 32, 32), 10)
 _classifier(
-    "ResNet-50 at 224, batch 8, SGD", _of("models.resnet.resnet50"), (8, 3, 224, 224), 1000, lr=1e-3
+    "ResNet-50 at 224, batch 8, SGD", of("models.resnet.resnet50"), (8, 3, 224, 224), 1000, lr=1e-3
 )
-_classifier("VGG-16 at 224, batch 2, SGD", _of("models.vgg.vgg16"), (2, 3, 224, 224), 1000, lr=1e-3)
+_classifier("VGG-16 at 224, batch 2, SGD", of("models.vgg.vgg16"), (2, 3, 224, 224), 1000, lr=1e-3)
 _classifier("MobileNetV2 at 96, batch 16, SGD", _mobilenet, (16, 3, 96, 96), 1000)
 _classifier(
     "SqueezeNet at 128, batch 16, SGD",
-    _of("models.squeezenet.SqueezeNet"), (16, 3, 128, 128), 1000,
+    of("models.squeezenet.SqueezeNet"), (16, 3, 128, 128), 1000,
 )  # fmt: skip
 _classifier(
-    "GoogLeNet at 96, batch 16, SGD", _of("models.googlenet.GoogLeNet"), (16, 3, 96, 96), 1000
+    "GoogLeNet at 96, batch 16, SGD", of("models.googlenet.GoogLeNet"), (16, 3, 96, 96), 1000
 )
 _classifier(
-    "ViT-S/16, batch 4, AdamW", _of("models.vit.vit_s_16"), (4, 3, 224, 224), 1000, "AdamW", 1e-4
+    "ViT-S/16, batch 4, AdamW", of("models.vit.vit_s_16"), (4, 3, 224, 224), 1000, "AdamW", 1e-4
 )
 _classifier(
     "LSTM 2 x 256, 32 x 64 steps, Adam",
-    _of("benchmarks.networks.RecurrentClassifier", 128, 256), (32, 64, 128), 10, "Adam", 1e-3,
+    of("benchmarks.networks.RecurrentClassifier", 128, 256), (32, 64, 128), 10, "Adam", 1e-3,
 )  # fmt: skip
-_classifier("DGCNN, 4 clouds of 512 points, SGD", _of("models.point_cloud.DGCNN"), (4, 3, 512), 40)
+_classifier("DGCNN, 4 clouds of 512 points, SGD", of("models.point_cloud.DGCNN"), (4, 3, 512), 40)
 
 
-def _mixed(name: str, network: Callable[[Framework], Any], optimizer: str, *inputs: Any) -> None:
+def mixed(
+    name: str,
+    network: Callable[[Framework], Any],
+    optimizer: str,
+    *inputs: Any,
+    group: str = "mixed precision",
+) -> None:
     """Registers training steps of a classifier under `amp.autocast`, with operands in bfloat16.
 
     `inputs` make the data and the labels of a framework.
     """
 
-    @workload("mixed precision", f"mixed {name}", tolerance=_MIXED_TOLERANCE)
+    @workload(group, f"mixed {name}", tolerance=_MIXED_TOLERANCE)
     def prepare(f: Framework) -> Prepared:
         def loss_of(model: Any, x: Any, y: Any) -> Any:
-            with f.library.amp.autocast("cpu", dtype=f.library.bfloat16):
+            with f.library.amp.autocast(f.device, dtype=f.library.bfloat16):
                 return f.functional.cross_entropy(model(x), y)
 
         steps = training(f, network(f), loss_of, optimizer, lr=1e-3)
         return steps(*(make(f) for make in inputs))
 
 
-_mixed(
+mixed(
     "MLP 784-512-256-10, batch 128, Adam",
-    _of("models.mlp.MLP", 784, 512, 256, 10), "Adam",
+    of("models.mlp.MLP", 784, 512, 256, 10), "Adam",
     lambda f: f.normal(128, 784), lambda f: f.integers(10, 128),
 )  # fmt: skip
-_mixed(
+mixed(
     "ResNet-18 CIFAR, batch 32, SGD", _resnet18, "SGD",
     lambda f: f.images(f.normal(32, 3, 32, 32)), lambda f: f.integers(10, 32),
 )  # fmt: skip
-_mixed(
-    "ResNet-50 at 224, batch 4, SGD", _of("models.resnet.resnet50"), "SGD",
+mixed(
+    "ResNet-50 at 224, batch 4, SGD", of("models.resnet.resnet50"), "SGD",
     lambda f: f.images(f.normal(4, 3, 224, 224)), lambda f: f.integers(1000, 4),
 )  # fmt: skip
-_mixed(
-    "GPT 6 layers of 384, 4 x 256 tokens, AdamW", _gpt, "AdamW",
+mixed(
+    "GPT 6 layers of 384, 4 x 256 tokens, AdamW", gpt_of_tokens, "AdamW",
     lambda f: f.integers(4096, 4, 256), lambda f: f.integers(4096, 1024, seed=1),
 )  # fmt: skip
 
@@ -180,7 +186,7 @@ def gpt(f: Framework) -> Prepared:
         return f.functional.cross_entropy(model(x), y)
 
     tokens, following = f.integers(4096, 4, 256), f.integers(4096, 1024, seed=1)
-    return training(f, _gpt(f), loss_of, "AdamW", lr=1e-4)(tokens, following)
+    return training(f, gpt_of_tokens(f), loss_of, "AdamW", lr=1e-4)(tokens, following)
 
 
 @_training("DCGAN generator and discriminator, batch 16, Adam")
@@ -255,11 +261,11 @@ def _inference(name: str, network: Callable[[Framework], Any], *shape: int) -> N
 
 
 for _batch in (1, 8):
-    _inference(f"GPT, batch {_batch}", _gpt, _batch, 256)
+    _inference(f"GPT, batch {_batch}", gpt_of_tokens, _batch, 256)
     _inference(f"MobileNetV2 at 224, batch {_batch}", _mobilenet, _batch, 3, 224, 224)
     _inference(f"ResNet-18 CIFAR, batch {_batch}", _resnet18, _batch, 3, 32, 32)
     _inference(
-        f"ResNet-50 at 224, batch {_batch}", _of("models.resnet.resnet50"), _batch, 3, 224, 224
+        f"ResNet-50 at 224, batch {_batch}", of("models.resnet.resnet50"), _batch, 3, 224, 224
     )
 
 

@@ -23,6 +23,7 @@ import metaop
 from benchmarks import whole_steps  # noqa: F401  registers workloads
 from benchmarks.frameworks import Framework
 from benchmarks.gpu.kernels import operations, seconds_of
+from benchmarks.gpu.large_steps import GROUP
 from benchmarks.gpu.machines import MACHINES, Machine
 from benchmarks.gpu.on_gpu import Measured, OnGpu, TorchOnGpu, measured
 from benchmarks.gpu.steps import Predicted, launches_of, programs_of
@@ -53,10 +54,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Prints what was asked for; returns 1 where a measurement has no GPU."""
     options = parse_options(arguments)
     words = [word.lower() for word in options.names]
+    groups = ("training",) if options.predict else ("training", "mixed precision", GROUP)
     chosen = [
         row
         for row in WORKLOADS.values()
-        if row.group == "training" and (not words or any(w in row.name.lower() for w in words))
+        if row.group in groups and (not words or any(w in row.name.lower() for w in words))
     ]
     if options.predict:
         if not nvrtc.is_available():

@@ -19,14 +19,16 @@ _WARMING, _TURNS, _STEPS = 4, 5, 10
 class OnGpu(MetaOp):
     """This repository, with all tensors on the current GPU."""
 
+    device = "cuda"
+
     def tensor(self, array: np.ndarray, requires_grad: bool = False) -> Any:
         """A tensor with a copy of `array` on the GPU."""
-        result = super().tensor(array).to("cuda")
+        result = super().tensor(array).to(self.device)
         return result.requires_grad_() if requires_grad else result
 
     def module(self, module: Any) -> Any:
         """The module with the weights that all frameworks share, on the GPU."""
-        return super().module(module).to("cuda")
+        return super().module(module).to(self.device)
 
     def numpy(self, value: Any) -> np.ndarray:
         """The values as an array of its own."""
@@ -36,6 +38,8 @@ class OnGpu(MetaOp):
 class TorchOnGpu(Torch):
     """PyTorch, with all tensors on the current GPU."""
 
+    device = "cuda"
+
     def __init__(self, weights: list[dict[str, np.ndarray]], mode: str) -> None:
         super().__init__(weights, mode)
         # Products and convolutions of float32 with the precision of float32, as in metaop.
@@ -44,12 +48,12 @@ class TorchOnGpu(Torch):
 
     def tensor(self, array: np.ndarray, requires_grad: bool = False) -> Any:
         """A tensor with a copy of `array` on the GPU."""
-        result = super().tensor(array).to("cuda")
+        result = super().tensor(array).to(self.device)
         return result.requires_grad_() if requires_grad else result
 
     def module(self, module: Any) -> Any:
         """The module with the weights that all frameworks share, on the GPU."""
-        return super().module(module).to("cuda")
+        return super().module(module).to(self.device)
 
     def numpy(self, value: Any) -> np.ndarray:
         """The values as an array of its own."""
