@@ -18,6 +18,8 @@ from metaop.codegen.llvm.machine import host_machine
 from metaop.codegen.llvm.runtime import runtime
 from metaop.codegen.llvm.target import host_target
 from metaop.codegen.llvm.tuning import count_of_choices
+from metaop.cuda import device_count
+from metaop.inspect import gpus
 from metaop.inspect.processor import describe
 from metaop.nn.functional import softmax
 
@@ -28,7 +30,7 @@ _LIBRARIES = (
 
 
 def info() -> str:
-    """Versions, processor, threads, settings and cache as text.
+    """Versions, processor, GPUs, threads, settings and cache as text.
 
     >>> "metaop" in metaop.inspect.info()
     True
@@ -37,6 +39,7 @@ def info() -> str:
         "versions": _versions(),
         "processor": _processor(),
         "processor as seen by schedules": describe(),
+        "GPUs": gpus.describe(),
         "settings": _settings(),
         "kernel cache": _cache(),
     }
@@ -97,67 +100,71 @@ def _cache() -> list[tuple[str, str]]:
 
 
 def self_test() -> str:
-    """Compares a few computations, forward and backward, with NumPy.
+    """Compares a few computations, forward and backward, with NumPy, here and on every GPU.
 
     Returns a line per computation with its time, starting with "ok" or "WRONG".
 
     >>> "WRONG" in metaop.inspect.self_test()
     False
     """
-    lines = []
-    for check in _CHECKS:
-        start = time.perf_counter()
-        try:
-            found, expected = check()
-            right = np.allclose(found, expected, rtol=1e-4, atol=1e-5)
-            verdict = "ok" if right else "WRONG"
-        except Exception as error:  # the report is the purpose
-            verdict = f"WRONG ({type(error).__name__}: {error})"
-        name = check.__name__.removeprefix("_check_")
-        lines.append(f"{verdict}  {name}  {time.perf_counter() - start:.2f} s")
-    return "\n".join(lines) + "\n"
+    places = ["cpu", *(f"cuda:{index}" for index in range(device_count()))]
+    return "".join(f"{_verdict(check, place)}\n" for place in places for check in _CHECKS)
 
 
-Check = Callable[[], tuple[np.ndarray, np.ndarray]]
+def _verdict(check: Check, place: str) -> str:
+    start = time.perf_counter()
+    try:
+        found, expected = check(place)
+        right = np.allclose(found.numpy(force=True), expected, rtol=1e-4, atol=1e-5)
+        verdict = "ok" if right else "WRONG"
+    except Exception as error:  # the report is the purpose
+        verdict = f"WRONG ({type(error).__name__}: {error})"
+    name = check.__name__.removeprefix("_check_")
+    where = "" if place == "cpu" else f" on {place}"
+    return f"{verdict}  {name}{where}  {time.perf_counter() - start:.2f} s"
 
 
-def _random(*shape: int) -> tuple[Any, np.ndarray]:
+# Computes something on a device; returns the tensor and the values that NumPy computes.
+Check = Callable[[str], tuple[Any, np.ndarray]]
+
+
+def _random(place: str, *shape: int) -> tuple[Any, np.ndarray]:
     import metaop
 
     values = np.random.default_rng(0).normal(size=shape).astype(np.float32)
-    return metaop.from_numpy(values), values
+    return metaop.from_numpy(values).to(place), values
 
 
-def _check_elementwise() -> tuple[np.ndarray, np.ndarray]:
-    tensor, values = _random(1000)
-    return (tensor.exp() * 2 + tensor).numpy(), np.exp(values) * 2 + values
+def _check_elementwise(place: str) -> tuple[Any, np.ndarray]:
+    tensor, values = _random(place, 1000)
+    return tensor.exp() * 2 + tensor, np.exp(values) * 2 + values
 
 
-def _check_matmul() -> tuple[np.ndarray, np.ndarray]:
-    tensor, values = _random(65, 33)
-    return (tensor @ tensor.t()).numpy(), values @ values.T
+def _check_matmul(place: str) -> tuple[Any, np.ndarray]:
+    tensor, values = _random(place, 65, 33)
+    return tensor @ tensor.t(), values @ values.T
 
 
-def _check_bfloat16() -> tuple[np.ndarray, np.ndarray]:
+def _check_bfloat16(place: str) -> tuple[Any, np.ndarray]:
     """Sums of a few ones, which are exact."""
     import metaop
 
     values = np.random.default_rng(0).integers(-1, 2, (70, 100)).astype(np.float32)
-    tensor = metaop.from_numpy(values).bfloat16()
-    return (tensor @ tensor.t()).float().numpy(), values @ values.T
+    tensor = metaop.from_numpy(values).to(place).bfloat16()
+    return (tensor @ tensor.t()).float(), values @ values.T
 
 
-def _check_softmax() -> tuple[np.ndarray, np.ndarray]:
-    tensor, values = _random(7, 50)
+def _check_softmax(place: str) -> tuple[Any, np.ndarray]:
+    tensor, values = _random(place, 7, 50)
     powers = np.exp(values)
-    return softmax(tensor, -1).numpy(), powers / powers.sum(-1, keepdims=True)
+    return softmax(tensor, -1), powers / powers.sum(-1, keepdims=True)
 
 
-def _check_gradient() -> tuple[np.ndarray, np.ndarray]:
-    tensor, values = _random(20)
+def _check_gradient(place: str) -> tuple[Any, np.ndarray]:
+    tensor, values = _random(place, 20)
     tensor.requires_grad_()
     (tensor.sin() * tensor).sum().backward()
-    return tensor.grad.numpy(), np.cos(values) * values + np.sin(values)
+    return tensor.grad, np.cos(values) * values + np.sin(values)
 
 
 _CHECKS = (_check_elementwise, _check_matmul, _check_bfloat16, _check_softmax, _check_gradient)

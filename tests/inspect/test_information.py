@@ -25,6 +25,23 @@ def test_the_self_test_passes_and_can_fail(monkeypatch) -> None:  # type: ignore
     assert "WRONG  elementwise" in information.self_test()
 
 
+def test_gpus_are_described_and_tested() -> None:
+    program = (
+        "from tests.cuda.emulator import cupy_stand_in; cupy_stand_in.install(devices=2);"
+        "from metaop.inspect import info, self_test; print(info(), self_test())"
+    )
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    for wanted in (
+        "driver  CUDA 13.0",
+        "cuda:1  emulated 1, compute capability 9.0, 2 multiprocessors, 1 GiB",
+        "ok  gradient on cuda:1",
+    ):
+        assert wanted in done.stdout
+    assert "WRONG" not in done.stdout
+
+
 def test_the_command_prints_settings_of_the_environment() -> None:
     environment = {**os.environ, "METAOP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "metaop", "info"]

@@ -157,6 +157,7 @@ def install(devices: int | None = None, nccl: bool = True) -> ModuleType:
     driver_api = _module(
         "cupy.cuda.runtime",
         CUDARuntimeError=CUDARuntimeError,
+        driverGetVersion=lambda: 13000,
         getDevice=streams.current_device,
         getDeviceCount=lambda: count,
         getDeviceProperties=_properties,
