@@ -179,6 +179,27 @@ def test_events_tell_when_the_device_came_to_them(device: metaop.device) -> None
     assert not y.call.is_pending
 
 
+def test_a_step_updates_states_in_place(device: metaop.device) -> None:
+    parameter = metaop.tensor(normal(40), device=device, requires_grad=True)
+    optimizer = metaop.optim.Adam([parameter], lr=0.1)
+    expected = metaop.tensor(normal(40), requires_grad=True)
+    alike = metaop.optim.Adam([expected], lr=0.1)
+    places, kept = [], []
+    for step in range(6):
+        for one, updater in ((parameter, optimizer), (expected, alike)):
+            updater.zero_grad()
+            (one**2).sum().backward()
+            updater.step()
+        realize(parameter.call)
+        places.append(optimizer.state[parameter]["exp_avg"].call.buffer.address)
+        if step == 3:
+            kept = [parameter.detach().clone(), parameter.detach()]
+            values = parameter.detach().cpu().numpy().copy()
+    assert places[1] == places[2] == places[3]
+    np.testing.assert_allclose(parameter.detach().cpu().numpy(), expected.detach().numpy(), 1e-5)
+    np.testing.assert_array_equal(kept[0].cpu().numpy(), values)
+
+
 def test_numpy_needs_the_host(device: metaop.device) -> None:
     x = metaop.tensor([1.0, 2.0], device=device)
     with pytest.raises(TypeError, match="can't convert cuda:0 device type tensor to numpy"):

@@ -19,14 +19,20 @@ _ALIGNMENT = 16
 
 
 class DeviceBuffer:
-    """A block of GPU memory: `address` and `nbytes`; it is freed with its last reference."""
+    """A block of GPU memory: `address` and `nbytes`; it is freed with its last reference.
 
-    __slots__ = ("address", "nbytes", "runtime", "_owner", "__weakref__")
+    `is_pooled` says that it came from `allocate`: nobody else knows its memory.
+    """
 
-    def __init__(self, address: int, nbytes: int, runtime: Runtime, owner: Any) -> None:
+    __slots__ = ("address", "nbytes", "runtime", "is_pooled", "_owner", "__weakref__")
+
+    def __init__(
+        self, address: int, nbytes: int, runtime: Runtime, owner: Any, is_pooled: bool = False
+    ) -> None:
         self.address = address
         self.nbytes = nbytes
         self.runtime = runtime
+        self.is_pooled = is_pooled
         self._owner = owner
 
     def to_host(self) -> Buffer:
@@ -147,7 +153,7 @@ class CupyRuntime:
                 raise OutOfMemoryError(
                     message, fix="use smaller batches, or free tensors that are not needed"
                 ) from None
-        return DeviceBuffer(memory.ptr, nbytes, self, memory)
+        return DeviceBuffer(memory.ptr, nbytes, self, memory, is_pooled=True)
 
     def copy_from_host(self, target: DeviceBuffer, source: Buffer) -> None:
         # The driver has copied pageable memory when the call returns.

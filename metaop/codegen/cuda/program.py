@@ -17,7 +17,7 @@ from metaop.codegen.cuda.kernels import DeviceKernels
 from metaop.codegen.memory.buffers import Buffer
 from metaop.codegen.memory.slots import SCALAR_BYTES, Slots, pack_scalar
 from metaop.codegen.nest.ir import CheckedIndex
-from metaop.codegen.schedule import Schedule
+from metaop.codegen.schedule import Schedule, donations
 
 Argument: TypeAlias = "DeviceBuffer | Buffer | int | float | bool"
 _ERROR_WORDS = 4
@@ -47,8 +47,7 @@ class CudaProgram:
         self.arena_bytes = schedule.arena_bytes
         self.device = device
         self._slots = slots = Slots(schedule)
-        # Results do not reuse memory, because kernels of one program may overlap on the device.
-        self.donors: dict[int, int] = {}
+        self.donors = _donors(schedule, slots)
         most = most_blocks(device.multiprocessors)
         found = kernels_of(device).launches_for([launch.nest for launch in schedule.launches])
         self._names = [launch.nest.name for launch in schedule.launches]
@@ -96,7 +95,8 @@ class CudaProgram:
         """
         slots, device = self._slots, self.device
         held = self._on_device(arguments)
-        made = [device.allocate(nbytes) for nbytes in slots.made]
+        given = {} if memory is None else {slots.results[k][1]: memory[k] for k in memory}
+        made = [given.get(k) or device.allocate(nbytes) for k, nbytes in enumerate(slots.made)]
         results = [held[k] if is_input else made[k] for is_input, k in slots.results]
         with self._lock:
             table = self._addresses
@@ -169,6 +169,17 @@ class CudaProgram:
         target = self.device.allocate(source.nbytes)
         self.device.copy_from_host(target, source)
         return target
+
+
+def _donors(schedule: Schedule, slots: Slots) -> dict[int, int]:
+    """The number of a result -> the number of the input whose memory it may take."""
+    first = len(schedule.inputs)
+    found = {slots.of[result] - first: slots.of[x] for result, x in donations(schedule).items()}
+    return {
+        number: found[made]
+        for number, (is_input, made) in enumerate(slots.results)
+        if not is_input and made in found
+    }
 
 
 def _part(block: DeviceBuffer, position: int) -> DeviceBuffer:

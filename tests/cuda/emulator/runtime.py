@@ -49,7 +49,7 @@ class EmulatedRuntime:
 
     def allocate(self, nbytes: int) -> DeviceBuffer:
         memory = np.full(max(nbytes, 1), 0xFF, np.uint8)
-        return DeviceBuffer(memory.ctypes.data, nbytes, self, memory)
+        return DeviceBuffer(memory.ctypes.data, nbytes, self, memory, is_pooled=True)
 
     def copy_from_host(self, target: DeviceBuffer, source: Buffer) -> None:
         ctypes.memmove(target.address, source.address, source.nbytes)
