@@ -147,14 +147,14 @@ def test_a_product() -> None:
     output = matmul(tensor(0, size, size), tensor(1, size, size))
     found = demand_of(output)
     # Tiles of 64: those of 128 would be 64 blocks.
-    assert (found.pieces, found.threads) == (256, 256)
+    assert (found.pieces, found.threads) == (256, 128)
     assert found.operations == 2 * size**3 and found.nbytes == 3 * 4 * size**2
     multiplications = size**3 / 32
-    # Sixteen of them for two loads of shared memory, beside what fills it.
-    assert 1.12 * multiplications < found.instructions < 1.6 * multiplications
+    # Thirty-two of them for three loads of shared memory, beside what fills it.
+    assert 1.09 * multiplications < found.instructions < 1.5 * multiplications
     assert found.products == "float32"
-    # Two panels of 16 steps, 64 elements and 4 for the sake of banks.
-    assert found.shared == 2 * 16 * 68 * 4
+    # Two slots for two panels of 16 steps, 64 elements and 4 for the sake of banks.
+    assert found.shared == 2 * 2 * 16 * 68 * 4
 
 
 @pytest.mark.parametrize("size", (64, 1024))

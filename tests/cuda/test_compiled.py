@@ -15,9 +15,9 @@ pytestmark = pytest.mark.skipif(
 )
 
 _ARCHITECTURES = ("sm_80", "sm_90")
-# Two blocks of 256 threads, or one of 512, fit a multiprocessor with 128 registers a thread.
 _REGISTERS = 64
-_REGISTERS_OF_CONTRACTIONS = 128
+# Two blocks of 256 threads fit a multiprocessor with 128 registers a thread, three of 128 with 168.
+_REGISTERS_OF_CONTRACTIONS = 168
 # A thread that sorts a row has the digits of many keys at hand; a block of 256 fits.
 _REGISTERS_OF_ORDERS = 256
 _MOST_REGISTERS = {"contraction": _REGISTERS_OF_CONTRACTIONS, "order": _REGISTERS_OF_ORDERS}

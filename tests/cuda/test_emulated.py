@@ -11,14 +11,12 @@ import pytest
 from metaop.codegen import reference
 from metaop.codegen.cuda.emit import emit
 from metaop.codegen.cuda.schedules import CUDA
-from metaop.codegen.lowering.contractions.shared_gemm import tiles_of
 from metaop.codegen.nest import ir
 from metaop.codegen.schedule import Schedule
 from metaop.compiler import schedule
 from metaop.elementwise.meta_op import apply
 from metaop.reduce import reduce_axes
 from metaop.unified_graph import dtype as dtypes
-from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.faults import Fault
 from metaop.unified_graph.node import Input, Node
 from tests.codegen.test_lowering import softmax
@@ -189,14 +187,3 @@ def test_a_result_in_the_memory_of_what_a_later_one_reads(is_general: bool, tmp_
     launch(kernel, 1, 256, [*buffers, *nest.arguments, error.ctypes.data])
     np.testing.assert_allclose(taken, np.sqrt(values[0]), rtol=1e-6)
     np.testing.assert_array_equal(made, values.sum(0))
-
-
-@pytest.mark.parametrize("rows, columns", [(3, 5000), (5000, 3), (12, 200), (200, 16), (1, 65)])
-@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64])
-def test_tiles_of_thin_results_are_thin(rows: int, columns: int, dtype: DType) -> None:
-    squares = -(-rows // 32) * -(-columns // 32) * 32 * 32
-    for tile in tiles_of(dtype, rows, columns):
-        assert tile.blocks(rows, columns) * tile.rows * tile.columns < squares
-        # Every thread copies as many elements of both factors.
-        assert tile.depth * tile.rows % tile.threads == 0
-        assert tile.depth * tile.columns % tile.threads == 0

@@ -20,7 +20,8 @@ def emit(nest: ir.LoopNest, symbol: str, layout: Layout | None = None) -> str:
     statements = Statements(nest, layout)
     statements.kernel()
     body = "\n".join(statements.lines)
-    bounds = f"__launch_bounds__({layout.threads})"
+    resident = f", {layout.resident}" if layout.resident else ""
+    bounds = f"__launch_bounds__({layout.threads}{resident})"
     parameters = ",\n    ".join(_parameters(nest))
     kernel = f'extern "C" __global__ void {bounds} {symbol}(\n    {parameters})\n{{\n{body}\n}}\n'
     functions = list(statements.functions.values())

@@ -12,22 +12,18 @@ from collections.abc import Callable
 
 from metaop.codegen.cuda.layout import BLOCK, rows_for
 from metaop.codegen.lowering.base.loops import joined_plan, plain_plan
-from metaop.codegen.lowering.contractions.shared_gemm import tiles_of
+from metaop.codegen.lowering.contractions.axes import sum_type
+from metaop.codegen.lowering.contractions.shared_tiles import Product, best_pieces
 from metaop.codegen.lowering.reductions.rows import SHORT_LANES, RowReduction
 from metaop.codegen.machine import PLAIN
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.recognise import LEAST_WORK, Contraction
 from metaop.fusion.storage import Storage
 from metaop.fusion.two_stages import Cut, Source
-from metaop.reindex.meta_op import Reindex
 from metaop.unified_graph.node import Node
 
 # Blocks per multiprocessor: one reads while another computes.
 _BLOCKS = 2
-# The fewest steps of the depth in a part of a contraction.
-_FEWEST_STEPS = 8
-# The most work of the busiest multiprocessor, relative to the average one.
-_IMBALANCE = 1.1
 # A block that reads fewer elements finishes before another launch would begin.
 _LEAST_WORK = 1 << 16
 # The elements of a part per lane that shares it, and the fewest in a part.
@@ -108,41 +104,11 @@ def _cut_outside(source: Source, parts: int) -> Cut:
 
 
 def _pieces_of_depth(node: Node, contraction: Contraction, processors: int) -> int:
-    """The number of pieces into which the depth of a contraction is cut.
-
-    The largest tile that fills the multiprocessors is best, because larger tiles read less. If none
-    does, the smallest one gets as many pieces as allowed.
-    """
+    """The number of pieces into which the depth of a contraction is cut to be fastest."""
     shape = node.inputs[0].shape
-    batch, rows, columns, depth = (
-        math.prod(shape[k] for k in axes)
-        for axes in (contraction.batch, contraction.rows, contraction.columns, contraction.depth)
-    )
-    # Partial results are written and read once, in at most half of the time for the factors.
-    factors = _bytes_read(contraction.left) + _bytes_read(contraction.right)
-    affordable = factors // (4 * node.size * node.dtype.compute.itemsize)
+    sizes = (contraction.batch, contraction.rows, contraction.columns, contraction.depth)
+    batch, rows, columns, depth = (math.prod(shape[k] for k in axes) for axes in sizes)
+    product = Product(batch, rows, columns, depth, sum_type(node.dtype))
     # Parts stay contractions.
-    affordable = min(affordable, rows * columns * depth // LEAST_WORK)
-    most = 1
-    for tile in tiles_of(node.dtype, rows, columns):
-        blocks = batch * tile.blocks(rows, columns)
-        if blocks >= processors:
-            return 1
-        most = max(min(depth // (_FEWEST_STEPS * tile.depth), affordable), 1)
-        found = next((n for n in range(2, most + 1) if _fills(blocks * n, processors)), None)
-        if found is not None:
-            return found
-    return most
-
-
-def _fills(blocks: int, processors: int) -> bool:
-    """Whether a number of equal blocks keeps all multiprocessors busy to the end."""
-    each = max(-(-blocks // processors), _BLOCKS)
-    return blocks * _IMBALANCE >= each * processors
-
-
-def _bytes_read(factor: Node) -> int:
-    """The bytes of the node that a factor views."""
-    while isinstance(factor.op, Reindex):
-        factor = factor.inputs[0]
-    return factor.nbytes
+    most = rows * columns * depth // LEAST_WORK
+    return best_pieces(product, processors, most).pieces

@@ -25,6 +25,15 @@ def loads(item: object) -> Iterator[ir.Load]:
             yield from loads(part)
 
 
+def offsets(item: object, buffer: int) -> Iterator[ir.Sum]:
+    """The offsets of all accesses to a buffer."""
+    if isinstance(item, (ir.Load, ir.Store, ir.Update)) and item.buffer == buffer:
+        yield item.offset
+    if isinstance(item, tuple):
+        for part in item:
+            yield from offsets(part, buffer)
+
+
 def _collect(item: object, reads: set[int], writes: set[int]) -> None:
     if isinstance(item, ir.Load):
         reads.add(item.buffer)
@@ -41,12 +50,13 @@ def _collect(item: object, reads: set[int], writes: set[int]) -> None:
 class Hazards:
     """The memory accesses of the lanes of a row since their last synchronisation.
 
-    Buffers in `private` belong to one lane and need none. `sharing` pairs results with the operands
-    that they may alias.
+    Buffers in `private` belong to one lane and need none. `sizes` are those of shared memory.
+    `sharing` pairs results with the operands that they may alias.
     """
 
     sharing: Sequence[tuple[int, int]] = ()
     private: set[int] = field(default_factory=set)
+    sizes: dict[int, ir.Integer] = field(default_factory=dict)
     reads: set[int] = field(default_factory=set)
     writes: set[int] = field(default_factory=set)
 
@@ -69,6 +79,45 @@ class Hazards:
         reads, writes = accesses(statement)
         self.reads |= reads
         self.writes |= writes
+
+    def enter(self, loop: ir.For) -> bool:
+        """Records the accesses of one turn of a loop before the next one begins.
+
+        A buffer may have slots that turns use one after another. The next turn uses another slot
+        than this one; before it uses the slot of an earlier turn, this one has synchronised. So
+        turns need no synchronisation for it, but the first one may: then the result is True.
+        """
+        reads, writes = accesses(loop.body)
+        rotating = {buffer for buffer in reads & writes if self._rotates(buffer, loop)}
+        waits = bool(rotating & (self.reads | self.writes))
+        if waits:
+            self.clear()
+        self.reads |= reads - rotating
+        self.writes |= writes - rotating
+        return waits
+
+    def _rotates(self, buffer: int, loop: ir.For) -> bool:
+        """Whether turns use slots one after another, and synchronise between writing and reading.
+
+        They do if no statement does both.
+        """
+        size, turn = self.sizes.get(buffer), ir.Sum(((ir.LoopIndex(loop.axis), 1),), 0)
+        for statement in loop.body:
+            reads, writes = accesses(statement)
+            if buffer in reads & writes:
+                return False
+        return size is not None and all(
+            any(
+                isinstance(factor, ir.RemainderIndex)
+                and factor.dividend == turn
+                and isinstance(factor.divisor, int)
+                and isinstance(coefficient, int)
+                and factor.divisor > 1
+                and factor.divisor * coefficient == size
+                for factor, coefficient in offset.terms
+            )
+            for offset in offsets(loop.body, buffer)
+        )
 
     def clear(self) -> None:
         """Records that all lanes have synchronised."""

@@ -18,6 +18,9 @@ BLOCK = 256
 _LARGEST_ROW = 512
 # One thread computes shorter rows, because most lanes of a warp would be idle.
 _SHORT_ROW = 8
+# The threads that a multiprocessor holds if each has a tile in registers, and the fewest blocks.
+# NVRTC takes too many registers for one thread otherwise, or spills some to hold more threads.
+_WITH_TILES, _FEWEST = 384, 2
 # Smaller maps need every thread that they can get.
 _LARGE_MAP = 1 << 16
 
@@ -27,13 +30,15 @@ class Layout:
     """`lanes` threads (1, or a power of two from 32) for a row, `rows` rows in a block.
 
     `index_type` is the C++ type of loop variables and offsets, `parts` the accesses to several
-    elements at a time.
+    elements at a time, `resident` the blocks that a multiprocessor has to hold at least (0: as many
+    as the compiler likes).
     """
 
     lanes: int
     rows: int
     index_type: str
     parts: Parts = NO_PARTS
+    resident: int = 0
 
     @property
     def threads(self) -> int:
@@ -62,7 +67,8 @@ def layout_of(nest: ir.LoopNest) -> Layout:
     spaces = {s.space for s in task_body if isinstance(s, ir.Alloc)}
     if "register" in spaces:
         # Values stay in registers from one loop to the next, so each lane takes one iteration.
-        lanes = longest
+        resident = max(_WITH_TILES // longest, _FEWEST)
+        return Layout(longest, 1, index_type, parts_of(nest), resident)
     rows = rows_for(longest) if has_tasks and not spaces else 1
     return Layout(lanes, rows, index_type, parts_of(nest))
 

@@ -77,6 +77,7 @@ class Statements:
         ctype = storage_type(alloc.dtype)
         if alloc.space == "shared":
             self.names[alloc.buffer] = f"shared{-alloc.buffer}"
+            self.hazards.sizes[alloc.buffer] = alloc.elements
             head = "__shared__ __align__(16) "
         elif alloc.space == "register":
             self.names[alloc.buffer] = f"tile{-alloc.buffer}"
@@ -127,7 +128,8 @@ class Statements:
             if _is_one_reduction(loop):
                 self._one_reduction(loop)
                 return
-            self.hazards.add(loop.body)
+            if self.hazards.enter(loop):
+                self._wait()
         with self._looping(loop):
             self._body(loop.body)
 

@@ -34,7 +34,7 @@ _OF_KERNELS = (
 _LINKED = ("-shared", "-nodefaultlibs", "-lubsan", "-lstdc++", "-lm", "-lgcc_s", "-lgcc", "-lc")
 # The orders in which blocks, and the threads of each, take their turns.
 ORDERS = ("forward", "reverse", "random")
-_KERNEL = re.compile(r"__global__ void __launch_bounds__\(\d+\) (\w+)\((.*?)\)\n\{", re.S)
+_KERNEL = re.compile(r"__global__ void __launch_bounds__\([\d, ]+\) (\w+)\((.*?)\)\n\{", re.S)
 _SHARED = re.compile(r"__shared__ (?:__align__\(\d+\) )?([\w ]+) \w+[\[;]")
 
 

@@ -16,7 +16,7 @@
 #define __global__
 #define __device__
 #define __forceinline__ inline
-#define __launch_bounds__(threads)
+#define __launch_bounds__(...)
 #define __align__(bytes) __attribute__((aligned(bytes)))
 // Every access of the text is to happen: none is left out because nobody else seems to write.
 #define __restrict__

@@ -24,7 +24,7 @@ static __device__ bool inside(index_t index, index_t extent)
     return 0 <= index && index < extent;
 }
 
-extern "C" __global__ void __launch_bounds__(64) contraction_add_relu(
+extern "C" __global__ void __launch_bounds__(128, 3) contraction_add_relu(
     const float16* __restrict__ b0,
     const float16* __restrict__ b1,
     const float16* __restrict__ b2,
@@ -33,42 +33,72 @@ extern "C" __global__ void __launch_bounds__(64) contraction_add_relu(
 {
     const int lane = threadIdx.x;
     __shared__ __align__(16) float shared1[1152];
+    float tile4[4];
     __shared__ __align__(16) float shared2[1152];
-    float tile3[16];
+    float tile5[4];
+    float tile3[8];
     for (index_t p = blockIdx.x; p < 4; p += gridDim.x) {
         {
             const index_t t = lane;
             #pragma unroll
-            for (index_t i = 0; i < 16; ++i) {
+            for (index_t i = 0; i < 8; ++i) {
                 tile3[i] = 0.0f;
             }
         }
-        for (index_t kb = 0; kb < 2; ++kb) {
-            __syncthreads();
+        {
+            const index_t t = lane;
+            #pragma unroll
+            for (index_t e = 0; e < 4; ++e) {
+                tile4[e] = inside(e * 8 + (t / 16) + (p % 2) * 32, 40) && inside(t % 16, 1) ? to_float(b0[e * 264 + (t / 16) * 33 + (p % 2) * 1056 + (t % 16)]) : 0.0f;
+            }
+        }
+        {
+            const index_t t = lane;
+            #pragma unroll
+            for (index_t e = 0; e < 4; ++e) {
+                tile5[e] = inside(e * 8 + (p / 2) * 32 + (t % 8), 50) && inside(t / 8, 1) ? to_float(b1[e * 8 + (p / 2) * 32 + (t / 8) * 50 + (t % 8)]) : 0.0f;
+            }
+        }
+        __syncthreads();
+        for (index_t kb = 0; kb < 3; ++kb) {
             {
                 const index_t t = lane;
                 #pragma unroll
-                for (index_t e = 0; e < 16; ++e) {
-                    shared1[e * 2 + (t / 32) + (t % 32) * 36] = inside(e * 2 + (t / 32) + (p % 2) * 32, 40) && inside(kb * 32 + (t % 32), 33) ? to_float(b0[e * 66 + kb * 32 + (t / 32) * 33 + (p % 2) * 1056 + (t % 32)]) : 0.0f;
+                for (index_t e = 0; e < 4; ++e) {
+                    shared1[e * 8 + (t / 16) + (kb % 2) * 576 + (t % 16) * 36] = tile4[e];
                 }
             }
             {
                 const index_t t = lane;
                 #pragma unroll
-                for (index_t e = 0; e < 16; ++e) {
-                    shared2[e * 72 + (t / 32) * 36 + (t % 32)] = inside((p / 2) * 32 + (t % 32), 50) && inside(e * 2 + kb * 32 + (t / 32), 33) ? to_float(b1[e * 100 + kb * 1600 + (p / 2) * 32 + (t / 32) * 50 + (t % 32)]) : 0.0f;
+                for (index_t e = 0; e < 4; ++e) {
+                    shared2[e * 8 + (t / 8) * 36 + (kb % 2) * 576 + (t % 8)] = tile5[e];
+                }
+            }
+            {
+                const index_t t = lane;
+                #pragma unroll
+                for (index_t e = 0; e < 4; ++e) {
+                    tile4[e] = inside(e * 8 + (t / 16) + (p % 2) * 32, 40) ? to_float(b0[e * 264 + (t / 16) * 33 + (kb % 2) * 16 + (p % 2) * 1056 + (t % 16) + 1]) : 0.0f;
+                }
+            }
+            {
+                const index_t t = lane;
+                #pragma unroll
+                for (index_t e = 0; e < 4; ++e) {
+                    tile5[e] = inside(e * 8 + (p / 2) * 32 + (t % 8), 50) ? to_float(b1[e * 8 + (p / 2) * 32 + (t / 8) * 50 + (kb % 2) * 800 + (t % 8) + 50]) : 0.0f;
                 }
             }
             __syncthreads();
             {
                 const index_t t = lane;
                 #pragma unroll
-                for (index_t k = 0; k < 32; ++k) {
+                for (index_t k = 0; k < 16; ++k) {
                     #pragma unroll
                     for (index_t i = 0; i < 4; ++i) {
                         #pragma unroll
-                        for (index_t j = 0; j < 4; ++j) {
-                            tile3[i * 4 + j] = tile3[i * 4 + j] + (shared1[i + k * 36 + (t / 8) * 4] * shared2[j + k * 36 + (t % 8) * 4]);
+                        for (index_t j = 0; j < 2; ++j) {
+                            tile3[i * 2 + j] = tile3[i * 2 + j] + (shared1[i + k * 36 + (t / 64) * 16 + ((t / 16) % 2) * 8 + (kb % 2) * 576 + (t % 2) * 4] * shared2[j + k * 36 + ((t / 2) % 8) * 2 + ((t / 32) % 2) * 16 + (kb % 2) * 576]);
                         }
                     }
                 }
@@ -79,11 +109,11 @@ extern "C" __global__ void __launch_bounds__(64) contraction_add_relu(
             #pragma unroll
             for (index_t i = 0; i < 4; ++i) {
                 #pragma unroll
-                for (index_t j = 0; j < 4; ++j) {
-                    const float t1 = to_float(to_float16(tile3[i * 4 + j]));
-                    const float x1 = t1 + (inside(i + (t / 8) * 4 + (p % 2) * 32, 40) && inside(j + (p / 2) * 32 + (t % 8) * 4, 50) ? to_float(b2[j + (p / 2) * 32 + (t % 8) * 4]) : 0.0f);
+                for (index_t j = 0; j < 2; ++j) {
+                    const float t1 = to_float(to_float16(tile3[i * 2 + j]));
+                    const float x1 = t1 + (inside(i + (t / 64) * 16 + ((t / 16) % 2) * 8 + (p % 2) * 32 + (t % 2) * 4, 40) && inside(j + (p / 2) * 32 + ((t / 2) % 8) * 2 + ((t / 32) % 2) * 16, 50) ? to_float(b2[j + (p / 2) * 32 + ((t / 2) % 8) * 2 + ((t / 32) % 2) * 16]) : 0.0f);
                     const float x2 = x1 < 0 ? 0 : x1;
-                    if (inside(i + (t / 8) * 4 + (p % 2) * 32, 40) && inside(j + (p / 2) * 32 + (t % 8) * 4, 50)) b3[i * 50 + j + (p / 2) * 32 + (t / 8) * 200 + (p % 2) * 1600 + (t % 8) * 4] = to_float16(x2);
+                    if (inside(i + (t / 64) * 16 + ((t / 16) % 2) * 8 + (p % 2) * 32 + (t % 2) * 4, 40) && inside(j + (p / 2) * 32 + ((t / 2) % 8) * 2 + ((t / 32) % 2) * 16, 50)) b3[i * 50 + j + (p / 2) * 32 + (t / 64) * 800 + ((t / 16) % 2) * 400 + ((t / 2) % 8) * 2 + ((t / 32) % 2) * 16 + (p % 2) * 1600 + (t % 2) * 200] = to_float16(x2);
                 }
             }
         }

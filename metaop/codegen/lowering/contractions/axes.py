@@ -53,8 +53,7 @@ class ContractionAxes(Lowering):
         ]
         self.contraction = replace(contraction, batch=kept[0], rows=kept[1], columns=kept[2])
         self.root = kernel.roots[0]
-        is_itself = self.root.dtype in (dtypes.float64, dtypes.int32)
-        self.scalar = self.root.dtype if is_itself else dtypes.float32
+        self.scalar = sum_type(self.root.dtype)
         # The dtype of factors that can be read in place.
         self.in_place = self.scalar
         shape = kernel.shape
@@ -274,6 +273,11 @@ class ContractionAxes(Lowering):
             at = _substitute(self.kernel.indices_of(root), box)
             results.append((root, at, values.value(root, at, guards)))
         return results
+
+
+def sum_type(dtype: DType) -> DType:
+    """The dtype in which a contraction with results of a dtype sums."""
+    return dtype if dtype in (dtypes.float64, dtypes.int32) else dtypes.float32
 
 
 def unravel_within(position: IndexExpr, extents: Sequence[int]) -> tuple[IndexExpr, ...]:

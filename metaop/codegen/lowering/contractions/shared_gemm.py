@@ -3,75 +3,69 @@
 A thread block owns a block of the result. For each step of the depth, its threads copy a panel of
 both factors, evaluated through their index maps, to shared memory. Each thread adds the product to
 its tile of registers, which at the end goes through the epilogue.
+
+The steps are a pipeline. The elements of the next step are read into registers before this step is
+multiplied, so that arithmetic hides the latency of memory. Panels have two slots in turn, so that
+the threads of a block wait for each other once per step.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import NamedTuple
 
+import numpy as np
+
 from metaop.codegen.lowering.base.blocks import Tile
 from metaop.codegen.lowering.base.kernel import LoweredKernel
+from metaop.codegen.lowering.contractions.axes import Outer
 from metaop.codegen.lowering.contractions.packed_gemm import PackedGemm
+from metaop.codegen.lowering.contractions.shared_tiles import LAUNCH, Product, best_tile
 from metaop.codegen.nest import ir
 from metaop.fusion.cases import WHOLE, cases
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage
-from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph import index_expr
-from metaop.unified_graph.dtype import DType
-from metaop.unified_graph.index_expr import IndexExpr
+from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr
 from metaop.unified_graph.node import Node
 
 # The padding of rows of shared memory, so that a column spreads over the banks.
 _PADDING = 4
-# The multiplications of a multiprocessor with 128 cores in the microsecond between two kernels.
-_LAUNCH = 1 << 18
 # The neighbouring elements of a thread's tile that one instruction reads from shared memory.
 _GROUP = 4
+# The panels of a factor: one is multiplied while the next one is filled.
+_SLOTS = 2
+_WARP = 32
+# The lanes of a warp that lie side by side, if the tile is wide enough.
+_ACROSS = 8
+# The elements that memory moves at once.
+_SECTOR = 8
 
 
-class SharedTile(NamedTuple):
-    """The part of the result that a block computes, `rows` by `columns`, in steps of `depth`.
+# An index along a side of a panel, and one along the depth.
+Pair = tuple[IndexExpr, IndexExpr]
 
-    Each of its threads computes `part` by `part` elements.
+
+class Side(NamedTuple):
+    """A factor with its outer axes, and the panels of it.
+
+    `outer` has the first row or column of the block, `length` is how many it has. Threads run along
+    the depth or across it. `panel` is the number of the shared memory, `fetched` that of registers.
     """
 
-    rows: int
-    columns: int
-    depth: int
-    part: int
+    factor: Node
+    outer: Outer
+    length: int
+    runs_along_depth: bool
+    panel: int
+    fetched: int
 
     @property
-    def threads(self) -> int:
-        """The threads of a block."""
-        return (self.rows // self.part) * (self.columns // self.part)
-
-    def blocks(self, rows: int, columns: int) -> int:
-        """The blocks of a result."""
-        return -(-rows // self.rows) * -(-columns // self.columns)
-
-
-_TILES = (SharedTile(128, 128, 8, 8), SharedTile(64, 64, 16, 4), SharedTile(32, 32, 32, 4))
-# For results of few columns; those of few rows take it turned. With 8 columns NVRTC needs three
-# times the registers, and with deeper steps it spills some.
-_THIN = SharedTile(128, 16, 8, 4)
-# Doubles take twice the registers.
-_LARGEST_OF_DOUBLES = 64 * 64
-
-
-def tiles_of(dtype: DType, rows: int, columns: int) -> tuple[SharedTile, ...]:
-    """The tiles for a result, largest first; at most half of each is empty, except the last."""
-    narrow, long = sorted((rows, columns))
-    if narrow <= _THIN.columns and _THIN.rows < 2 * long:
-        turned = _THIN._replace(rows=_THIN.columns, columns=_THIN.rows)
-        return (_THIN if columns == narrow else turned,)
-    *larger, smallest = _TILES
-    most = _LARGEST_OF_DOUBLES if dtype is dtypes.float64 else math.inf
-    fitting = (x for x in larger if x.columns < 2 * narrow and x.rows * x.columns <= most)
-    return (*fitting, smallest)
+    def stride(self) -> int:
+        """The distance of two steps of a panel."""
+        return self.length + _PADDING
 
 
 class SharedGemm(PackedGemm):
@@ -86,7 +80,7 @@ class SharedGemm(PackedGemm):
         tile: Tile,
         threads: int,
     ) -> list[LoweredKernel]:
-        """One launch of the whole contraction, or one per case if these take fewer steps.
+        """One launch of the whole contraction, or one per case if these are faster.
 
         A case has fewer blocks, which may leave multiprocessors idle, and every launch takes time.
         """
@@ -95,44 +89,46 @@ class SharedGemm(PackedGemm):
         whole, *several = (
             cls(kernel, storage, uses, tile, threads, one) for one in (WHOLE, *parts)
         )
-        if sum(part.steps(threads) for part in several) < whole.steps(threads):
+        if sum(part.clocks(threads) for part in several) < whole.clocks(threads):
             return super().launches(kernel, storage, uses, tile, threads)
         return [whole.lower()]
 
-    def steps(self, processors: int) -> int:
-        """The multiplications of the busiest multiprocessor, plus those lost by a launch."""
-        if self.case.is_empty:
-            return _LAUNCH
-        tasks = self._tasks(math.prod(self.rows), math.prod(self.columns))
-        depth = -(-math.prod(self.depth) // self.tile.depth) * self.tile.depth
-        return _LAUNCH + -(-tasks // processors) * self.tile.rows * self.tile.columns * depth
+    def clocks(self, processors: int) -> float:
+        """The clocks of a launch."""
+        return LAUNCH + (0 if self.case.is_empty else best_tile(self._product(), processors).clocks)
 
     def _choose_blocks(self, tile: Tile, threads: int) -> None:
         self.prepared = self.packed = None
-        rows, columns = math.prod(self.rows), math.prod(self.columns)
-        for chosen in tiles_of(self.scalar, rows, columns):
-            self.tile = chosen
-            self.block_rows, self.block_columns = chosen.rows, chosen.columns
-            if self._tasks(rows, columns) >= threads:
-                break
+        self.tile = best_tile(self._product(), threads).tile
+        self.block_rows, self.block_columns = self.tile.rows, self.tile.columns
+
+    def _product(self) -> Product:
+        sizes = (self.batch, self.rows, self.columns, self.depth)
+        batch, rows, columns, depth = map(math.prod, sizes)
+        return Product(batch, rows, columns, depth, self.scalar)
 
     def lower(self) -> LoweredKernel:
         if self.case.is_empty:
             return self.lower_empty()
-        values, tile = self.values, self.tile
         rows, columns, depth = (
             math.prod(extents) for extents in (self.rows, self.columns, self.depth)
         )
+        steps = -(-depth // self.tile.depth)
+        # What is left over comes first, so that all others are whole and need no guards.
+        first = depth - (steps - 1) * self.tile.depth
         with self._blocks(rows, columns):
             self._allocate()
             self._clear()
-            with values.loop("kb", -(-depth // tile.depth)) as step:
-                start = step * tile.depth
-                self._share(self.contraction.left, self.left, start, rows)
-                self._share(self.contraction.right, self.right, start, columns)
-                self._multiply_shared()
+            self._fetch(index_expr.constant(0), first)
+            with self.values.loop("kb", steps) as step:
+                self._share(step)
+                if steps > 1:
+                    # After the last step, the second is read again rather than nothing.
+                    following = step % (steps - 1) * self.tile.depth + first
+                    self._fetch(following, depth)
+                self._multiply_shared(step)
             self._store_tile(rows, columns)
-        return self.finish("contraction", values.body)
+        return self.finish("contraction", self.values.body)
 
     @contextmanager
     def _blocks(self, rows: int, columns: int) -> Iterator[None]:
@@ -152,62 +148,101 @@ class SharedGemm(PackedGemm):
         return self.values.loop("t", self.tile.threads, vector=True)
 
     def _allocate(self) -> None:
-        self.left, self.right, self.target = -1, -2, -3
         tile = self.tile
-        for number, side in ((self.left, tile.rows), (self.right, tile.columns)):
-            panel = tile.depth * (side + _PADDING)
-            self.values.emit(ir.Alloc(number, panel, self.scalar, "shared"))
-        self.values.emit(ir.Alloc(self.target, tile.part**2, self.scalar, "register"))
+        self.target, contraction = -3, self.contraction
+        rows, columns = math.prod(self.rows), math.prod(self.columns)
+        left = (contraction.rows, self.rows, self.row_start, rows)
+        right = (contraction.columns, self.columns, self.column_start, columns)
+        self.sides = (
+            Side(contraction.left, left, tile.rows, self._runs_along_depth(True), -1, -4),
+            Side(contraction.right, right, tile.columns, self._runs_along_depth(False), -2, -5),
+        )
+        for side in self.sides:
+            panels = _SLOTS * tile.depth * side.stride
+            self.values.emit(ir.Alloc(side.panel, panels, self.scalar, "shared"))
+            each = tile.depth * side.length // tile.threads
+            self.values.emit(ir.Alloc(side.fetched, each, self.scalar, "register"))
+        own = tile.down * tile.across
+        self.values.emit(ir.Alloc(self.target, own, self.scalar, "register"))
 
     def _clear(self) -> None:
-        values = self.values
-        with self._threads(), values.loop("i", self.tile.part**2, "unroll") as element:
+        values, own = self.values, self.tile.down * self.tile.across
+        with self._threads(), values.loop("i", own, "unroll") as element:
             values.emit(ir.Store(self.target, values.sum(element), ir.Number(0, self.scalar)))
 
-    def _share(self, factor: Node, number: int, start: IndexExpr, bound: int) -> None:
-        """Copies a panel of a factor to shared memory, as [depth][side]."""
+    def _elements(self, side: Side, turn: IndexExpr, thread: IndexExpr) -> Pair:
+        """The row or column, and the step, of the element of a panel that a thread copies.
+
+        The elements of a thread have the same step if possible, so that its index is computed once.
+        """
+        depth, threads = self.tile.depth, self.tile.threads
+        if side.runs_along_depth:
+            return turn * (threads // depth) + thread // depth, thread % depth
+        width = min(max(threads // depth, _ACROSS), side.length)
+        turns = side.length // width
+        inside, step = turn % turns, turn // turns
+        return inside * width + thread % width, step * (threads // width) + thread // width
+
+    @contextmanager
+    def _copies(self, side: Side) -> Iterator[tuple[IndexExpr, IndexExpr, IndexExpr]]:
+        """The loops over the elements of a panel: which one of a thread, and where it lies."""
         values, tile = self.values, self.tile
-        is_left = number == self.left
+        each = tile.depth * side.length // tile.threads
+        with self._threads() as thread, values.loop("e", each, "unroll") as turn:
+            yield turn, *self._elements(side, turn, thread)
+
+    def _fetch(self, start: IndexExpr, depth: int) -> None:
+        """Reads the elements of a step into registers; those at `depth` or beyond are zero."""
+        for side in self.sides:
+            axes, extents, first, bound = side.outer
+            with self._copies(side) as (turn, inside, step):
+                outer = (axes, extents, first + inside, bound)
+                value = self.factor(side.factor, outer, (start + step, depth))
+                self.values.emit(ir.Store(side.fetched, self.values.sum(turn), value))
+
+    def _share(self, step: IndexExpr) -> None:
+        """Copies the elements in registers to a slot of shared memory, as [depth][side]."""
+        for side in self.sides:
+            with self._copies(side) as (turn, inside, k):
+                place = self._slot(side, step) + k * side.stride + inside
+                value = ir.Load(side.fetched, self.values.sum(turn), self.scalar)
+                self.values.emit(ir.Store(side.panel, self.values.sum(place), value))
+
+    def _slot(self, side: Side, step: IndexExpr) -> IndexExpr:
+        """The start of the panel of a step."""
+        return step % _SLOTS * (self.tile.depth * side.stride)
+
+    def _runs_along_depth(self, is_left: bool) -> bool:
+        """Whether warps that run along the depth touch less memory than along rows or columns."""
+        factor = self.contraction.left if is_left else self.contraction.right
         axes = self.contraction.rows if is_left else self.contraction.columns
         extents = self.rows if is_left else self.columns
-        first = self.row_start if is_left else self.column_start
-        side = tile.rows if is_left else tile.columns
-        each = tile.depth * side // tile.threads
-        with self._threads() as thread, values.loop("e", each, "unroll") as turn:
-            element = turn * tile.threads + thread
-            if self._runs_along_depth(factor, axes, extents, bound):
-                inside, step = element // tile.depth, element % tile.depth
-            else:
-                inside, step = element % side, element // side
-            outer = (axes, extents, first + inside, bound)
-            value = self.factor(factor, outer, (start + step, math.prod(self.depth)))
-            place = values.sum(step * (side + _PADDING) + inside)
-            values.emit(ir.Store(number, place, value))
-
-    def _runs_along_depth(
-        self, factor: Node, axes: tuple[int, ...], extents: list[int], bound: int
-    ) -> bool:
-        """Whether the depth is contiguous in memory, so that threads run along it."""
-        depth = math.prod(self.depth)
+        bound, depth = math.prod(extents), math.prod(self.depth)
         probe = SharedGemm(self.kernel, self.storage, self.values.uses, Tile(), 1, self.case)
         probe.place, values = {}, probe.values
         with values.loop("row", bound) as row, values.loop("step", depth) as step:
             value = probe.factor(factor, (axes, extents, row, bound), (step, depth))
             values.emit(ir.Store(0, values.sum(index_expr.constant(0)), value))
-        return _has_unit_stride(values.offsets, "step")
+        lane = np.arange(_WARP)
+        along = {"row": lane // self.tile.depth % bound, "step": lane % self.tile.depth % depth}
+        across = {"row": lane % bound, "step": 0 * lane}
+        return _sectors(values.places, along) < _sectors(values.places, across)
 
-    def _multiply_shared(self) -> None:
+    def _multiply_shared(self, number: IndexExpr) -> None:
+        """Adds the product of the panels of a step to the tiles."""
         values, tile = self.values, self.tile
         with (
             self._threads() as thread,
             values.loop("k", tile.depth, "unroll") as step,
             self._own_tile(thread) as (own, row, column),
         ):
-            left = values.sum(step * (tile.rows + _PADDING) + row)
-            right = values.sum(step * (tile.columns + _PADDING) + column)
             factors = tuple(
-                ir.Load(number, place, self.scalar)
-                for number, place in ((self.left, left), (self.right, right))
+                ir.Load(
+                    side.panel,
+                    values.sum(self._slot(side, number) + step * side.stride + inside),
+                    self.scalar,
+                )
+                for side, inside in zip(self.sides, (row, column))
             )
             product = ir.Apply("mul", factors, self.scalar, self.scalar)
             values.emit(ir.Update(self.target, values.sum(own), "add", product))
@@ -218,16 +253,31 @@ class SharedGemm(PackedGemm):
 
         Those are counted within the block.
         """
-        values, tile, part = self.values, self.tile, self.tile.part
-        across = tile.columns // part
+        tile, loop = self.tile, self.values.loop
+        down, across = self._position(thread)
 
-        def position(own: IndexExpr, thread: IndexExpr, side: int) -> IndexExpr:
-            spread = side // (part // _GROUP)
-            return (own // _GROUP) * spread + thread * _GROUP + own % _GROUP
+        def position(own: IndexExpr, place: IndexExpr, part: int, side: int) -> IndexExpr:
+            group = min(part, _GROUP)
+            spread = side // part * group
+            return own // group * spread + place * group + own % group
 
-        with values.loop("i", part, "unroll") as i, values.loop("j", part, "unroll") as j:
-            row = position(i, thread // across, tile.rows)
-            yield i * part + j, row, position(j, thread % across, tile.columns)
+        with loop("i", tile.down, "unroll") as i, loop("j", tile.across, "unroll") as j:
+            row = position(i, down, tile.down, tile.rows)
+            yield i * tile.across + j, row, position(j, across, tile.across, tile.columns)
+
+    def _position(self, thread: IndexExpr) -> tuple[IndexExpr, IndexExpr]:
+        """The row and the column of a thread's tile among those of a block.
+
+        The tiles of a warp form a rectangle, so that it reads little of both panels. Two
+        neighbouring lanes lie below each other: they then read the same columns, and a half of the
+        warp reads all its columns at once.
+        """
+        count = self.tile.columns // self.tile.across
+        width = math.gcd(count, _ACROSS)
+        lane, warp, warps = thread % _WARP, thread // _WARP, count // width
+        down = lane // (2 * width) * 2 + lane % 2
+        across = lane % (2 * width) // 2
+        return warp // warps * (_WARP // width) + down, warp % warps * width + across
 
     def _store_tile(self, rows: int, columns: int) -> None:
         with self._threads() as thread, self._own_tile(thread) as (own, row, column):
@@ -238,17 +288,11 @@ class SharedGemm(PackedGemm):
             )
 
 
-def _has_unit_stride(offsets: list[IndexExpr], axis: str) -> bool:
-    """Whether one of the offsets has unit stride along the axis."""
-    for offset in offsets:
-        for atom, coefficient in offset.terms:
-            inner = getattr(atom, "name", None)
-            if inner is None and hasattr(atom, "dividend"):
-                inner = (
-                    axis
-                    if any(getattr(part, "name", None) == axis for part in atom.dividend.atoms())
-                    else None
-                )
-            if inner == axis and coefficient == 1:
-                return True
-    return False
+def _sectors(places: Iterable[IndexExpr], lanes: dict[str, np.ndarray]) -> int:
+    """The sectors of memory that a warp touches at places, given the indices of its lanes."""
+
+    def value(atom: Atom) -> np.ndarray | int:
+        return lanes.get(str(atom.name), 0) if isinstance(atom, Axis) else 0
+
+    found = (index_expr.evaluate(place, value) // _SECTOR for place in places)
+    return sum(np.unique(place).size for place in found)

@@ -1,0 +1,155 @@
+"""Tiles for contractions on a GPU, and how long a contraction takes with each.
+
+The time is that of the multiprocessor with the most blocks, in clocks: of its instructions or of
+what it gets from the second cache, whichever takes longer, but at least the latency of the blocks
+that run one after another. The numbers are those of recent NVIDIA GPUs and of the instructions that
+NVRTC makes; they only have to rank tiles.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from metaop.unified_graph.dtype import DType
+
+_WARP = 32
+# Of a multiprocessor: warps that start an instruction in a clock, threads with the registers of a
+# contraction, and bytes that it gets from the second cache in a clock.
+_SCHEDULERS, _THREADS, _FAR_BYTES = 4, 512, 24
+# Instructions for an element of a panel, and for a step besides its elements; of the clocks of
+# shared memory, those that instructions do not hide.
+_COPY, _STEP, _EXPOSED = 6, 40, 0.25
+# Clocks of a step besides its work: lanes wait for each other, and for shared memory.
+_SYNCHRONISED = 150
+# Clocks before the first multiplication of a block and after the last, and those that other blocks
+# on the multiprocessor cannot use.
+_LATENCY, _OUTSIDE = 1500, 300
+# The cost of guards where pieces are unequal, and the most of the time of a whole contraction that
+# one in pieces may take to be worth a second launch.
+_GUARDED, _WORTH = 1.1, 0.9
+# Clocks of another launch, and bytes of partial results that pass in a clock.
+LAUNCH, _PARTIAL_BYTES = 6000, 1500
+# The most pieces of a depth, and the fewest steps of one.
+_PIECES, _STEPS = 64, 4
+# The most registers for sums, in bytes.
+_SUMS = 256
+
+
+class SharedTile(NamedTuple):
+    """The part of the result that a block computes, `rows` by `columns`, in steps of `depth`.
+
+    Each of its threads computes `down` by `across` elements.
+    """
+
+    rows: int
+    columns: int
+    depth: int
+    down: int
+    across: int
+
+    @property
+    def threads(self) -> int:
+        """The threads of a block."""
+        return (self.rows // self.down) * (self.columns // self.across)
+
+    def blocks(self, rows: int, columns: int) -> int:
+        """The blocks of a result."""
+        return -(-rows // self.rows) * -(-columns // self.columns)
+
+
+_SQUARE = (
+    SharedTile(128, 128, 8, 8, 8),
+    SharedTile(64, 64, 16, 8, 4),
+    SharedTile(64, 64, 16, 4, 4),
+    SharedTile(32, 32, 16, 4, 2),
+)
+_OBLONG = (
+    SharedTile(128, 64, 8, 8, 8),
+    SharedTile(64, 32, 16, 4, 4),
+    # With 8 columns NVRTC needs three times the registers.
+    SharedTile(128, 16, 8, 4, 4),
+)
+TILES = (
+    *_SQUARE,
+    *_OBLONG,
+    *(tile._replace(rows=tile.columns, columns=tile.rows) for tile in _OBLONG),
+)
+
+
+class Product(NamedTuple):
+    """The sizes of a contraction, whose sums have a dtype."""
+
+    batch: int
+    rows: int
+    columns: int
+    depth: int
+    dtype: DType
+
+
+class Choice(NamedTuple):
+    """The clocks that a contraction takes with a tile, its depth cut into pieces."""
+
+    clocks: float
+    tile: SharedTile
+    pieces: int = 1
+
+
+@functools.lru_cache(maxsize=4096)
+def best_tile(product: Product, processors: int) -> Choice:
+    """The fastest tile for a contraction in one launch."""
+    return min(Choice(clocks(product, tile, processors), tile) for tile in _fitting(product))
+
+
+@functools.lru_cache(maxsize=4096)
+def best_pieces(product: Product, processors: int, most: int) -> Choice:
+    """The fastest tile and number of pieces, at most so many, of which 1 needs no second stage."""
+    several = (
+        Choice(_with_pieces(product, tile, processors, pieces), tile, pieces)
+        for tile in _fitting(product)
+        for pieces in range(2, 1 + min(most, _PIECES, product.depth // (_STEPS * tile.depth)))
+    )
+    whole = best_tile(product, processors)
+    cut = min(several, default=whole)
+    return cut if cut.clocks < _WORTH * whole.clocks else whole
+
+
+def _fitting(product: Product) -> Iterator[SharedTile]:
+    size = product.dtype.itemsize
+    return (tile for tile in TILES if tile.down * tile.across * size <= _SUMS)
+
+
+def clocks(product: Product, tile: SharedTile, processors: int) -> float:
+    """The clocks that a contraction takes in one launch."""
+    blocks = product.batch * tile.blocks(product.rows, product.columns)
+    busiest = -(-blocks // processors)
+    steps = max(-(-product.depth // tile.depth), 1)
+    busy = steps * _busy(tile, product.dtype.itemsize) + _OUTSIDE
+    # Fewer warps than schedulers leave some idle.
+    idle = max(_SCHEDULERS * _WARP / tile.threads, 1)
+    alone = steps * (_busy(tile, product.dtype.itemsize) * idle + _SYNCHRONISED) + _LATENCY
+    at_once = max(_THREADS // tile.threads, 1)
+    return max(busiest * busy, -(-busiest // at_once) * alone)
+
+
+def _busy(tile: SharedTile, size: int) -> float:
+    """The clocks of a step during which other blocks cannot use what it uses most."""
+    words, warps = size // 4, tile.threads / _WARP
+    reads = (tile.down + tile.across) * words / 4
+    copies = tile.depth * (tile.rows + tile.columns) / tile.threads
+    issued = tile.depth * (tile.down * tile.across * words + reads) + copies * _COPY + _STEP
+    # A warp reads 16 bytes per lane in two clocks, because lanes share them.
+    shared = tile.depth * reads * 2 + copies * 2 * words
+    far = size * tile.depth * (tile.rows + tile.columns) / _FAR_BYTES
+    return max(warps * (issued / _SCHEDULERS + shared * _EXPOSED), far)
+
+
+def _with_pieces(product: Product, tile: SharedTile, processors: int, pieces: int) -> float:
+    if pieces == 1:
+        return clocks(product, tile, processors)
+    length = -(-product.depth // pieces)
+    part = product._replace(batch=product.batch * pieces, depth=length)
+    found = clocks(part, tile, processors) * (_GUARDED if product.depth % pieces else 1)
+    results = product.batch * product.rows * product.columns * product.dtype.itemsize
+    return found + LAUNCH + 2 * pieces * results / _PARTIAL_BYTES

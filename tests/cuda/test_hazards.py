@@ -1,0 +1,80 @@
+"""Where the lanes of a row synchronise: buffers with slots need one barrier in each turn."""
+
+from __future__ import annotations
+
+import pytest
+
+from metaop.codegen.cuda.emit import emit
+from metaop.codegen.cuda.hazards import Hazards
+from metaop.codegen.nest import ir
+from metaop.compiler import schedule
+from metaop.unified_graph import dtype as dtypes
+from tests.cuda.cases import CASES, inputs_of, machine_of
+
+F32 = dtypes.float32
+PANEL, SIZE = -1, 64
+
+
+def place(terms: tuple[tuple[ir.Factor, ir.Integer], ...]) -> ir.Sum:
+    return ir.Sum(((ir.LoopIndex("t"), 1), *terms), 0)
+
+
+def turns(slots: int, size: ir.Integer, shift: int = 0) -> ir.For:
+    """A loop that writes a slot of shared memory, and then reads it."""
+    number = ir.Sum(((ir.LoopIndex("k"), 1),), shift)
+    at = place(((ir.RemainderIndex(number, slots), size),))
+    write = ir.For("t", 32, "serial", (ir.Store(PANEL, at, ir.Number(0, F32)),), vector=True)
+    read = ir.For(
+        "t", 32, "serial", (ir.Store(0, place(()), ir.Load(PANEL, at, F32)),), vector=True
+    )
+    return ir.For("k", 9, "serial", (write, read))
+
+
+def entered(loop: ir.For) -> Hazards:
+    hazards = Hazards(sizes={PANEL: SIZE})
+    assert not hazards.enter(loop)
+    return hazards
+
+
+def test_turns_do_not_meet_in_slots() -> None:
+    hazards = entered(turns(2, 32))
+    loop = turns(2, 32)
+    assert [hazards.must_wait(statement) for statement in loop.body] == [False, True]
+
+
+NOT_SLOTS = {
+    "one slot": turns(1, 64),
+    "slots that overlap": turns(2, 16),
+    "slots of a size that only the run tells": turns(2, ir.Argument(0)),
+    "slots in another order": turns(2, 32, 1),
+}
+
+
+@pytest.mark.parametrize("name", NOT_SLOTS)
+def test_turns_wait_where_they_may_meet(name: str) -> None:
+    hazards, loop = entered(NOT_SLOTS[name]), NOT_SLOTS[name]
+    assert [hazards.must_wait(statement) for statement in loop.body] == [True, True]
+
+
+def test_turns_wait_for_what_one_statement_reads_and_writes() -> None:
+    """It has no barrier inside, so nothing separates a turn from the one before the last."""
+    at = place(((ir.RemainderIndex(ir.Sum(((ir.LoopIndex("k"), 1),), 0), 2), 32),))
+    update = ir.Update(PANEL, at, "add", ir.Number(1, F32))
+    inner = ir.For("t", 32, "serial", (update,), vector=True)
+    hazards = entered(ir.For("k", 9, "serial", (inner,)))
+    assert hazards.must_wait(inner)
+
+
+def test_the_first_turn_waits_for_what_is_before_the_loop() -> None:
+    hazards, loop = Hazards(sizes={PANEL: SIZE}), turns(2, 32)
+    hazards.add(loop.body)
+    assert hazards.enter(loop)
+
+
+@pytest.mark.parametrize("name", ["large matmul", "large convolution", "deep matmul float64"])
+def test_a_pipeline_has_one_barrier_a_step(name: str) -> None:
+    outputs = CASES[name]()
+    launches = schedule(inputs_of(outputs), outputs, machine_of(name)).launches
+    nest = next(x.nest for x in launches if x.nest.name.startswith("contraction"))
+    before, _, steps = emit(nest, "kernel").partition("for (index_t kb")
+    assert before.count("__syncthreads();") == steps.count("__syncthreads();") == 1

@@ -1,0 +1,70 @@
+"""The tiles of contractions on a GPU: whole for its threads, and chosen by predicted time."""
+
+from __future__ import annotations
+
+import pytest
+
+from metaop.codegen.lowering.contractions.shared_tiles import (
+    TILES,
+    Product,
+    SharedTile,
+    best_pieces,
+    best_tile,
+    clocks,
+)
+from metaop.unified_graph import dtype as dtypes
+from metaop.unified_graph.dtype import DType
+
+_PROCESSORS = 132
+
+
+def product(rows: int, depth: int, columns: int, dtype: DType = dtypes.float32) -> Product:
+    return Product(1, rows, columns, depth, dtype)
+
+
+@pytest.mark.parametrize("tile", TILES)
+def test_threads_share_a_tile_evenly(tile: SharedTile) -> None:
+    assert tile.threads % 32 == 0
+    assert tile.threads * tile.down * tile.across == tile.rows * tile.columns
+    for side in (tile.rows, tile.columns):
+        assert tile.depth * side % tile.threads == 0
+    # Threads that run along the depth have one step each.
+    assert tile.threads % tile.depth == 0
+
+
+@pytest.mark.parametrize("rows, columns", [(3, 5000), (5000, 3), (12, 200), (200, 16), (1, 65)])
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64])
+def test_tiles_of_thin_results_are_thin(rows: int, columns: int, dtype: DType) -> None:
+    tile = best_tile(Product(1000, rows, columns, 100, dtype), _PROCESSORS).tile
+    assert min(tile.rows, tile.columns) <= 32
+
+
+def test_sums_of_doubles_fit_registers() -> None:
+    tile = best_tile(product(4096, 4096, 4096, dtypes.float64), _PROCESSORS).tile
+    assert tile.down * tile.across <= 32
+
+
+@pytest.mark.parametrize("size", [4096, 8192])
+def test_a_large_product_has_large_tiles_and_one_piece(size: int) -> None:
+    chosen = best_pieces(product(size, size, size), _PROCESSORS, 64)
+    assert chosen.pieces == 1
+    assert chosen.tile.rows * chosen.tile.columns == max(x.rows * x.columns for x in TILES)
+
+
+def test_a_deep_product_of_few_tiles_is_cut_until_it_fills_the_processors() -> None:
+    chosen = best_pieces(product(256, 4096, 256), _PROCESSORS, 64)
+    assert chosen.tile.blocks(256, 256) * chosen.pieces > _PROCESSORS / 2
+
+
+def test_a_shallow_product_is_not_cut() -> None:
+    assert best_pieces(product(64, 64, 64), _PROCESSORS, 64).pieces == 1
+
+
+def test_no_more_pieces_than_allowed() -> None:
+    assert best_pieces(product(32, 100_000, 32), _PROCESSORS, 3).pieces == 3
+
+
+def test_one_more_block_than_processors_takes_another_turn() -> None:
+    tile = TILES[0]
+    full, more = (product(rows * 128, 512, 128) for rows in (_PROCESSORS, _PROCESSORS + 1))
+    assert clocks(more, tile, _PROCESSORS) > 1.5 * clocks(full, tile, _PROCESSORS)
