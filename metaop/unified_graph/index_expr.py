@@ -204,6 +204,13 @@ def _rejoin(sums: dict[Atom, int]) -> tuple[list[tuple[Atom, int]], int] | None:
                 continue
             if quotient.terms == ((other, 1),) and not quotient.constant:
                 joined = atom.dividend
+            elif (
+                isinstance(other, Quotient)
+                and surely_equal(other.divisor, atom.divisor)
+                and (other.dividend % other.divisor).terms == ((atom, 1),)
+            ):
+                # The remainder may have lost terms that are a multiple of the divisor.
+                joined = other.dividend - (other.dividend % other.divisor).constant
             elif isinstance(other, Remainder) and set(quotient.terms) <= set(other.dividend.terms):
                 rest = (other.dividend - quotient) * atom.divisor
                 joined = (atom.dividend + rest) % (atom.divisor * other.divisor)

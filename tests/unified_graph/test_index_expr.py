@@ -181,3 +181,11 @@ def test_quotients_and_remainders_of_one_number_join() -> None:
     block = AXES[0] * 96
     assert ((block + number) // 12 % 12) * 12 + (block + number) % 12 is (block + number) % 144
     assert rows * 112 + columns * 2 + number // 3136 is number % 3136 * 2 + number // 3136
+
+
+def test_a_remainder_without_multiples_of_its_divisor_joins_its_quotient() -> None:
+    """(6 * (y % 4) + x) % 3 is x % 3, but the quotient of the same number has both."""
+    x, y = index_expr.axis("x", 100), index_expr.axis("y", 100)
+    number = (y % 4) * 6 + x
+    assert number % 3 is x % 3
+    assert (number // 3) * 3 + number % 3 is number

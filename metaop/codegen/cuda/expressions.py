@@ -76,6 +76,8 @@ class Expressions:
         self.buffer_names = buffer_names
         # Elements that a lane already has in a variable, by buffer and offset.
         self.held: dict[tuple[int, ir.Sum], str] = {}
+        # Those of them for which conditions have been tested.
+        self.tested: set[tuple[int, ir.Sum]] = set()
         self._count = 0
 
     def value(self, expr: ir.Expr) -> str:
@@ -119,7 +121,7 @@ class Expressions:
         text = self.element(load.buffer, load.offset)
         if is_narrow_float(load.dtype):
             text = f"to_float({text})"
-        if not load.conditions:
+        if not load.conditions or (load.buffer, load.offset) in self.tested:
             return text
         fill = literal(load.fill, load.dtype)
         return f"({conditions_text(load.conditions)} ? {text} : {fill})"

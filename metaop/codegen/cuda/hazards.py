@@ -16,15 +16,6 @@ def accesses(item: object) -> tuple[set[int], set[int]]:
     return reads, writes
 
 
-def loads(item: object) -> Iterator[ir.Load]:
-    """All loads in statements or expressions."""
-    if isinstance(item, ir.Load):
-        yield item
-    if isinstance(item, tuple):
-        for part in item:
-            yield from loads(part)
-
-
 def offsets(item: object, buffer: int) -> Iterator[ir.Sum]:
     """The offsets of all accesses to a buffer."""
     if isinstance(item, (ir.Load, ir.Store, ir.Update)) and item.buffer == buffer:

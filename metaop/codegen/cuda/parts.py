@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from metaop.codegen.cuda.hazards import accesses
 from metaop.codegen.nest import ir
+from metaop.codegen.nest.neighbours import Access, is_group_of_neighbours, loads
 
 _BYTES = 16
-Access: TypeAlias = "ir.Load | ir.Store"
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ def parts_of(nest: ir.LoopNest) -> Parts:
     along = [
         (position, access, loop)
         for position, (access, loop) in enumerate(found)
-        if loop is not None and _runs_along(access, loop.axis)
+        if loop is not None and access.buffer >= 0 and _is_near(access, loop, nest)
     ]
     sizes = [nest.parameters[access.buffer].dtype.itemsize for _, access, _ in along]
     width = _BYTES // max(sizes, default=_BYTES)
@@ -57,7 +56,7 @@ def parts_of(nest: ir.LoopNest) -> Parts:
         position
         for position, access, loop in along
         if _is_whole(loop.extent, width, nest)
-        and _is_aligned(access.offset, loop.axis, width, nest)
+        and is_group_of_neighbours(access, loop.axis, width, nest.arguments)
         and _is_alone(access, loop)
     )
     return Parts(width, positions) if width > 1 and positions else NO_PARTS
@@ -67,28 +66,9 @@ def _has_loops(body: tuple[ir.Statement, ...]) -> bool:
     return any(isinstance(statement, ir.For) for statement in body)
 
 
-def _runs_along(access: Access, axis: str) -> bool:
-    """Whether the access has unit stride in the loop, independent of conditions."""
-    if access.buffer < 0 or access.conditions:
-        return False
-    terms = access.offset.terms
-    own = [coefficient for factor, coefficient in terms if factor == ir.LoopIndex(axis)]
-    others = [factor for factor, _ in terms if factor != ir.LoopIndex(axis)]
-    return own == [1] and not any(_depends(factor, axis) for factor in others)
-
-
-def _depends(item: object, axis: str) -> bool:
-    if isinstance(item, ir.LoopIndex):
-        return item.axis == axis
-    # A value bound inside the loop may differ from one iteration to the next.
-    return isinstance(item, ir.ValueIndex) or (
-        isinstance(item, tuple) and any(_depends(part, axis) for part in item)
-    )
-
-
-def _is_aligned(offset: ir.Sum, axis: str, width: int, nest: ir.LoopNest) -> bool:
-    strides = [c for factor, c in offset.terms if factor != ir.LoopIndex(axis)]
-    return all(_is_whole(integer, width, nest) for integer in (*strides, offset.constant))
+def _is_near(access: Access, loop: ir.For, nest: ir.LoopNest) -> bool:
+    """Whether pairs of iterations access neighbours: the widest type decides about the width."""
+    return is_group_of_neighbours(access, loop.axis, 1, nest.arguments)
 
 
 def _is_whole(integer: ir.Integer | ir.ValueIndex, width: int, nest: ir.LoopNest) -> bool:
@@ -102,6 +82,11 @@ def _is_alone(access: Access, loop: ir.For) -> bool:
     """Whether all elements may be read before, or written after, the iterations."""
     reads, writes = accesses(loop.body)
     if isinstance(access, ir.Load):
-        return access.buffer not in writes
+        same = (x for x in loads(loop.body) if x[:2] == access[:2])
+        return (
+            access.buffer not in writes
+            and not access.fill
+            and all(x.conditions == access.conditions for x in same)
+        )
     stores = [s for s in loop.body if isinstance(s, ir.Store) and s.buffer == access.buffer]
     return access.buffer not in reads and len(stores) == 1

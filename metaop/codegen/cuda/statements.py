@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import takewhile
+from typing import Any
 
 from metaop.codegen.cuda.expressions import (
     Expressions,
@@ -13,13 +14,14 @@ from metaop.codegen.cuda.expressions import (
     stored,
     stripped,
 )
-from metaop.codegen.cuda.hazards import Hazards, accesses, loads
+from metaop.codegen.cuda.hazards import Hazards, accesses
 from metaop.codegen.cuda.layout import Layout
-from metaop.codegen.cuda.parts import Access, Parts, numbered
+from metaop.codegen.cuda.parts import Parts, numbered
 from metaop.codegen.cuda.prelude import identity, row_function, update_function
 from metaop.codegen.cuda.types import compute_type, is_narrow_float, storage_type
 from metaop.codegen.nest import ir
 from metaop.codegen.nest.in_place import possible_pairs
+from metaop.codegen.nest.neighbours import Access, loads
 from metaop.errors import InternalError
 from metaop.reduce.reducers import REDUCERS
 from metaop.unified_graph.dtype import DType
@@ -124,6 +126,8 @@ class Statements:
     def _serial(self, loop: ir.For) -> None:
         """A loop that every lane runs, over the whole extent."""
         self._declare(loop.accumulators)
+        if self._in_parts(loop, "0", "1"):
+            return
         if not self._alone:
             if _is_one_reduction(loop):
                 self._one_reduction(loop)
@@ -182,20 +186,27 @@ class Statements:
             for text in filter(None, behind):
                 self.line(text)
         self.values.held.clear()
+        self.values.tested.clear()
         return True
 
     def _part(self, access: Access, axis: str, start: str) -> str:
         """Declares a part; the statement that stores it, for a store."""
         name = f"part{len(self.values.held) + 1}"
         ctype = f"Part<{storage_type(self.dtypes[access.buffer])}, {self.layout.parts.width}>"
-        terms = tuple((_renamed(factor, axis, start), c) for factor, c in access.offset.terms)
-        place = f"&{self.values.element(access.buffer, access.offset._replace(terms=terms))}"
+        first = _renamed(access, axis, start)
+        place = f"&{self.values.element(access.buffer, first.offset)}"
         self.values.held[access.buffer, access.offset] = f"{name}.at[e]"
+        # They hold for all elements or for none.
+        self.values.tested.add((access.buffer, access.offset))
+        holds = conditions_text(first.conditions)
         if isinstance(access, ir.Load):
-            self.line(f"const {ctype} {name} = *(const {ctype}*){place};")
+            value = f"*(const {ctype}*){place}"
+            value = f"{holds} ? {value} : {ctype}()" if access.conditions else value
+            self.line(f"const {ctype} {name} = {value};")
             return ""
         self.line(f"{ctype} {name};")
-        return f"*({ctype}*){place} = {name};"
+        when = f"if ({holds}) " if access.conditions else ""
+        return f"{when}*({ctype}*){place} = {name};"
 
     # --- accumulators -----------------------------------------------------------------------------
 
@@ -316,7 +327,8 @@ class Statements:
         value = self.values.value(store.value) if narrow else self.values.assigned(store.value)
         value = stored(value, dtype)
         target = self.values.element(store.buffer, store.offset)
-        self._when(store.conditions, f"{target} = {value};")
+        is_tested = (store.buffer, store.offset) in self.values.tested
+        self._when(() if is_tested else store.conditions, f"{target} = {value};")
 
     def _update(self, update: ir.Update) -> None:
         dtype = self.dtypes[update.buffer]
@@ -366,8 +378,14 @@ def _times(text: str, width: int) -> str:
     return f"({text}) * {width}" if " " in text else f"{text} * {width}"
 
 
-def _renamed(factor: ir.Factor, axis: str, name: str) -> ir.Factor:
-    return ir.LoopIndex(name) if factor == ir.LoopIndex(axis) else factor
+def _renamed(item: Any, axis: str, name: str) -> Any:
+    """An access with another loop variable."""
+    if item == ir.LoopIndex(axis):
+        return ir.LoopIndex(name)
+    if not isinstance(item, tuple):
+        return item
+    parts = [_renamed(part, axis, name) for part in item]
+    return type(item)(*parts) if hasattr(item, "_fields") else tuple(parts)
 
 
 def _by_loop(nest: ir.LoopNest, parts: Parts) -> dict[int, list[Access]]:

@@ -48,15 +48,21 @@ extern "C" __global__ void __launch_bounds__(128, 3) contraction_add_relu(
         {
             const index_t t = lane;
             #pragma unroll
-            for (index_t e = 0; e < 4; ++e) {
-                tile4[e] = inside(e * 8 + (t / 16) + (p % 2) * 32, 40) && inside(t % 16, 1) ? to_float(b0[e * 264 + (t / 16) * 33 + (p % 2) * 1056 + (t % 16)]) : 0.0f;
+            for (index_t c = 0; c < 4; ++c) {
+                #pragma unroll
+                for (index_t v = 0; v < 1; ++v) {
+                    tile4[c] = inside(c * 8 + (t / 16) + (p % 2) * 32, 40) && inside(t % 16, 1) ? to_float(b0[c * 264 + (t / 16) * 33 + (p % 2) * 1056 + (t % 16)]) : 0.0f;
+                }
             }
         }
         {
             const index_t t = lane;
             #pragma unroll
-            for (index_t e = 0; e < 4; ++e) {
-                tile5[e] = inside(e * 8 + (p / 2) * 32 + (t % 8), 50) && inside(t / 8, 1) ? to_float(b1[e * 8 + (p / 2) * 32 + (t / 8) * 50 + (t % 8)]) : 0.0f;
+            for (index_t c = 0; c < 4; ++c) {
+                #pragma unroll
+                for (index_t v = 0; v < 1; ++v) {
+                    tile5[c] = inside(c * 8 + (p / 2) * 32 + (t % 8), 50) && inside(t / 8, 1) ? to_float(b1[c * 8 + (p / 2) * 32 + (t / 8) * 50 + (t % 8)]) : 0.0f;
+                }
             }
         }
         __syncthreads();
@@ -64,29 +70,41 @@ extern "C" __global__ void __launch_bounds__(128, 3) contraction_add_relu(
             {
                 const index_t t = lane;
                 #pragma unroll
-                for (index_t e = 0; e < 4; ++e) {
-                    shared1[e * 8 + (t / 16) + (kb % 2) * 576 + (t % 16) * 36] = tile4[e];
+                for (index_t c = 0; c < 4; ++c) {
+                    #pragma unroll
+                    for (index_t v = 0; v < 1; ++v) {
+                        shared1[c * 8 + (t / 16) + (kb % 2) * 576 + (t % 16) * 36] = tile4[c];
+                    }
                 }
             }
             {
                 const index_t t = lane;
                 #pragma unroll
-                for (index_t e = 0; e < 4; ++e) {
-                    shared2[e * 8 + (t / 8) * 36 + (kb % 2) * 576 + (t % 8)] = tile5[e];
+                for (index_t c = 0; c < 4; ++c) {
+                    #pragma unroll
+                    for (index_t v = 0; v < 1; ++v) {
+                        shared2[c * 8 + (t / 8) * 36 + (kb % 2) * 576 + (t % 8)] = tile5[c];
+                    }
                 }
             }
             {
                 const index_t t = lane;
                 #pragma unroll
-                for (index_t e = 0; e < 4; ++e) {
-                    tile4[e] = inside(e * 8 + (t / 16) + (p % 2) * 32, 40) ? to_float(b0[e * 264 + (t / 16) * 33 + (kb % 2) * 16 + (p % 2) * 1056 + (t % 16) + 1]) : 0.0f;
+                for (index_t c = 0; c < 4; ++c) {
+                    #pragma unroll
+                    for (index_t v = 0; v < 1; ++v) {
+                        tile4[c] = inside(c * 8 + (t / 16) + (p % 2) * 32, 40) ? to_float(b0[c * 264 + (t / 16) * 33 + (kb % 2) * 16 + (p % 2) * 1056 + (t % 16) + 1]) : 0.0f;
+                    }
                 }
             }
             {
                 const index_t t = lane;
                 #pragma unroll
-                for (index_t e = 0; e < 4; ++e) {
-                    tile5[e] = inside(e * 8 + (p / 2) * 32 + (t % 8), 50) ? to_float(b1[e * 8 + (p / 2) * 32 + (t / 8) * 50 + (kb % 2) * 800 + (t % 8) + 50]) : 0.0f;
+                for (index_t c = 0; c < 4; ++c) {
+                    #pragma unroll
+                    for (index_t v = 0; v < 1; ++v) {
+                        tile5[c] = inside(c * 8 + (p / 2) * 32 + (t % 8), 50) ? to_float(b1[c * 8 + (p / 2) * 32 + (t / 8) * 50 + (kb % 2) * 800 + (t % 8) + 50]) : 0.0f;
+                    }
                 }
             }
             __syncthreads();
@@ -97,8 +115,11 @@ extern "C" __global__ void __launch_bounds__(128, 3) contraction_add_relu(
                     #pragma unroll
                     for (index_t i = 0; i < 4; ++i) {
                         #pragma unroll
-                        for (index_t j = 0; j < 2; ++j) {
-                            tile3[i * 2 + j] = tile3[i * 2 + j] + (shared1[i + k * 36 + (t / 64) * 16 + ((t / 16) % 2) * 8 + (kb % 2) * 576 + (t % 2) * 4] * shared2[j + k * 36 + ((t / 2) % 8) * 2 + ((t / 32) % 2) * 16 + (kb % 2) * 576]);
+                        for (index_t g = 0; g < 1; ++g) {
+                            #pragma unroll
+                            for (index_t v = 0; v < 2; ++v) {
+                                tile3[i * 2 + v] = tile3[i * 2 + v] + (shared1[i + k * 36 + (t / 64) * 16 + ((t / 16) % 2) * 8 + (kb % 2) * 576 + (t % 2) * 4] * shared2[k * 36 + v + ((t / 2) % 8) * 2 + ((t / 32) % 2) * 16 + (kb % 2) * 576]);
+                            }
                         }
                     }
                 }
@@ -109,11 +130,14 @@ extern "C" __global__ void __launch_bounds__(128, 3) contraction_add_relu(
             #pragma unroll
             for (index_t i = 0; i < 4; ++i) {
                 #pragma unroll
-                for (index_t j = 0; j < 2; ++j) {
-                    const float t1 = to_float(to_float16(tile3[i * 2 + j]));
-                    const float x1 = t1 + (inside(i + (t / 64) * 16 + ((t / 16) % 2) * 8 + (p % 2) * 32 + (t % 2) * 4, 40) && inside(j + (p / 2) * 32 + ((t / 2) % 8) * 2 + ((t / 32) % 2) * 16, 50) ? to_float(b2[j + (p / 2) * 32 + ((t / 2) % 8) * 2 + ((t / 32) % 2) * 16]) : 0.0f);
-                    const float x2 = x1 < 0 ? 0 : x1;
-                    if (inside(i + (t / 64) * 16 + ((t / 16) % 2) * 8 + (p % 2) * 32 + (t % 2) * 4, 40) && inside(j + (p / 2) * 32 + ((t / 2) % 8) * 2 + ((t / 32) % 2) * 16, 50)) b3[i * 50 + j + (p / 2) * 32 + (t / 64) * 800 + ((t / 16) % 2) * 400 + ((t / 2) % 8) * 2 + ((t / 32) % 2) * 16 + (p % 2) * 1600 + (t % 2) * 200] = to_float16(x2);
+                for (index_t g = 0; g < 1; ++g) {
+                    #pragma unroll
+                    for (index_t v = 0; v < 2; ++v) {
+                        const float t1 = to_float(to_float16(tile3[i * 2 + v]));
+                        const float x1 = t1 + (inside(i + (t / 64) * 16 + ((t / 16) % 2) * 8 + (p % 2) * 32 + (t % 2) * 4, 40) && inside(v + (p / 2) * 32 + ((t / 2) % 8) * 2 + ((t / 32) % 2) * 16, 50) ? to_float(b2[v + (p / 2) * 32 + ((t / 2) % 8) * 2 + ((t / 32) % 2) * 16]) : 0.0f);
+                        const float x2 = x1 < 0 ? 0 : x1;
+                        if (inside(i + (t / 64) * 16 + ((t / 16) % 2) * 8 + (p % 2) * 32 + (t % 2) * 4, 40) && inside(v + (p / 2) * 32 + ((t / 2) % 8) * 2 + ((t / 32) % 2) * 16, 50)) b3[i * 50 + v + (p / 2) * 32 + (t / 64) * 800 + ((t / 16) % 2) * 400 + ((t / 2) % 8) * 2 + ((t / 32) % 2) * 16 + (p % 2) * 1600 + (t % 2) * 200] = to_float16(x2);
+                    }
                 }
             }
         }

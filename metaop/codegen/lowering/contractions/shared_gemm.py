@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +24,7 @@ from metaop.codegen.lowering.contractions.axes import Outer
 from metaop.codegen.lowering.contractions.packed_gemm import PackedGemm
 from metaop.codegen.lowering.contractions.shared_tiles import LAUNCH, Product, best_tile
 from metaop.codegen.nest import ir
+from metaop.codegen.nest.neighbours import is_group_of_neighbours, loads
 from metaop.fusion.cases import WHOLE, cases
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage
@@ -46,19 +47,28 @@ _SECTOR = 8
 
 # An index along a side of a panel, and one along the depth.
 Pair = tuple[IndexExpr, IndexExpr]
+# The number of an element besides.
+Triple = tuple[IndexExpr, IndexExpr, IndexExpr]
+
+
+class Copied(NamedTuple):
+    """How the threads of a block read a factor: along the depth or across it, some at once."""
+
+    along_depth: bool
+    together: int
 
 
 class Side(NamedTuple):
     """A factor with its outer axes, and the panels of it.
 
-    `outer` has the first row or column of the block, `length` is how many it has. Threads run along
-    the depth or across it. `panel` is the number of the shared memory, `fetched` that of registers.
+    `outer` has the first row or column of the block, `length` is how many it has. `copied` says how
+    threads read it. `panel` is the number of the shared memory, `fetched` that of registers.
     """
 
     factor: Node
     outer: Outer
     length: int
-    runs_along_depth: bool
+    copied: Copied
     panel: int
     fetched: int
 
@@ -154,8 +164,8 @@ class SharedGemm(PackedGemm):
         left = (contraction.rows, self.rows, self.row_start, rows)
         right = (contraction.columns, self.columns, self.column_start, columns)
         self.sides = (
-            Side(contraction.left, left, tile.rows, self._runs_along_depth(True), -1, -4),
-            Side(contraction.right, right, tile.columns, self._runs_along_depth(False), -2, -5),
+            Side(contraction.left, left, tile.rows, self._copied(True), -1, -4),
+            Side(contraction.right, right, tile.columns, self._copied(False), -2, -5),
         )
         for side in self.sides:
             panels = _SLOTS * tile.depth * side.stride
@@ -171,62 +181,99 @@ class SharedGemm(PackedGemm):
             values.emit(ir.Store(self.target, values.sum(element), ir.Number(0, self.scalar)))
 
     def _elements(self, side: Side, turn: IndexExpr, thread: IndexExpr) -> Pair:
-        """The row or column, and the step, of the element of a panel that a thread copies.
+        """The row or column, and the step, of the first elements that a thread copies at once.
 
         The elements of a thread have the same step if possible, so that its index is computed once.
         """
-        depth, threads = self.tile.depth, self.tile.threads
-        if side.runs_along_depth:
-            return turn * (threads // depth) + thread // depth, thread % depth
-        width = min(max(threads // depth, _ACROSS), side.length)
-        turns = side.length // width
-        inside, step = turn % turns, turn // turns
-        return inside * width + thread % width, step * (threads // width) + thread // width
+        depth, threads, together = self.tile.depth, self.tile.threads, side.copied.together
+        if side.copied.along_depth:
+            width = depth // together
+            return turn * (threads // width) + thread // width, thread % width * together
+        width = min(max(threads // depth, _ACROSS), side.length // together)
+        turns = side.length // together // width
+        inside = (turn % turns * width + thread % width) * together
+        return inside, turn // turns * (threads // width) + thread // width
 
     @contextmanager
-    def _copies(self, side: Side) -> Iterator[tuple[IndexExpr, IndexExpr, IndexExpr]]:
+    def _copies(self, side: Side, vector: bool = False) -> Iterator[Triple]:
         """The loops over the elements of a panel: which one of a thread, and where it lies."""
-        values, tile = self.values, self.tile
-        each = tile.depth * side.length // tile.threads
-        with self._threads() as thread, values.loop("e", each, "unroll") as turn:
-            yield turn, *self._elements(side, turn, thread)
+        tile, loop, (along_depth, together) = self.tile, self.values.loop, side.copied
+        each = tile.depth * side.length // tile.threads // together
+        with (
+            self._threads() as thread,
+            loop("c", each, "unroll") as turn,
+            loop("v", together, "unroll", vector=vector) as one,
+        ):
+            inside, step = self._elements(side, turn, thread)
+            place = (inside, step + one) if along_depth else (inside + one, step)
+            yield turn * together + one, *place
 
     def _fetch(self, start: IndexExpr, depth: int) -> None:
         """Reads the elements of a step into registers; those at `depth` or beyond are zero."""
         for side in self.sides:
             axes, extents, first, bound = side.outer
-            with self._copies(side) as (turn, inside, step):
+            with self._copies(side, vector=True) as (number, inside, step):
                 outer = (axes, extents, first + inside, bound)
                 value = self.factor(side.factor, outer, (start + step, depth))
-                self.values.emit(ir.Store(side.fetched, self.values.sum(turn), value))
+                self.values.emit(ir.Store(side.fetched, self.values.sum(number), value))
 
     def _share(self, step: IndexExpr) -> None:
         """Copies the elements in registers to a slot of shared memory, as [depth][side]."""
         for side in self.sides:
-            with self._copies(side) as (turn, inside, k):
+            with self._copies(side) as (number, inside, k):
                 place = self._slot(side, step) + k * side.stride + inside
-                value = ir.Load(side.fetched, self.values.sum(turn), self.scalar)
+                value = ir.Load(side.fetched, self.values.sum(number), self.scalar)
                 self.values.emit(ir.Store(side.panel, self.values.sum(place), value))
 
     def _slot(self, side: Side, step: IndexExpr) -> IndexExpr:
         """The start of the panel of a step."""
         return step % _SLOTS * (self.tile.depth * side.stride)
 
-    def _runs_along_depth(self, is_left: bool) -> bool:
-        """Whether warps that run along the depth touch less memory than along rows or columns."""
+    def _copied(self, is_left: bool) -> Copied:
+        """How a factor is copied: where it is contiguous, or else so that warps touch least."""
+        tile, depth = self.tile, math.prod(self.depth)
+        length, bound = tile.columns, math.prod(self.columns)
+        if is_left:
+            length, bound = tile.rows, math.prod(self.rows)
+        is_whole = tile.depth * length % (_GROUP * tile.threads) == 0
+        for along_depth, extent in ((True, depth), (False, bound)):
+            if is_whole and extent % _GROUP == 0 and self._is_contiguous(is_left, along_depth):
+                return Copied(along_depth, _GROUP)
+        lane = np.arange(_WARP)
+        along = {"row": lane // tile.depth % bound, "step": lane % tile.depth % depth}
+        across = {"row": lane % bound, "step": 0 * lane}
+        places = self._probed(is_left, {}).values.places
+        return Copied(_sectors(places, along) < _sectors(places, across), 1)
+
+    def _is_contiguous(self, is_left: bool, along_depth: bool) -> bool:
+        """Whether all that is read of a factor comes in groups of neighbours."""
+        place = {"step" if along_depth else "row": _GROUP}
+        reads = loads(self._probed(is_left, place).values.body)
+        return all(is_group_of_neighbours(load, "v", _GROUP) for load in reads)
+
+    def _probed(self, is_left: bool, groups: dict[str, int]) -> SharedGemm:
+        """A kernel that only reads a factor, at all rows (or columns) and steps.
+
+        Those of an axis in `groups` are visited in groups with the axis "v".
+        """
         factor = self.contraction.left if is_left else self.contraction.right
         axes = self.contraction.rows if is_left else self.contraction.columns
         extents = self.rows if is_left else self.columns
-        bound, depth = math.prod(extents), math.prod(self.depth)
+        bounds = {"row": math.prod(extents), "step": math.prod(self.depth)}
         probe = SharedGemm(self.kernel, self.storage, self.values.uses, Tile(), 1, self.case)
-        probe.place, values = {}, probe.values
-        with values.loop("row", bound) as row, values.loop("step", depth) as step:
-            value = probe.factor(factor, (axes, extents, row, bound), (step, depth))
-            values.emit(ir.Store(0, values.sum(index_expr.constant(0)), value))
-        lane = np.arange(_WARP)
-        along = {"row": lane // self.tile.depth % bound, "step": lane % self.tile.depth % depth}
-        across = {"row": lane % bound, "step": 0 * lane}
-        return _sectors(values.places, along) < _sectors(values.places, across)
+        values, at = probe.values, {}
+        batch = zip(self.contraction.batch, self.batch)
+        with ExitStack() as loops:
+            enter = loops.enter_context
+            probe.place = {k: enter(values.loop(f"b{k}", extent)) for k, extent in batch}
+            for name, bound in bounds.items():
+                width = groups.get(name, 1)
+                first = enter(values.loop(name, bound // width)) * width
+                at[name] = first + enter(values.loop("v" if width > 1 else "", width))
+            outer = axes, extents, at["row"], bounds["row"]
+            value = probe.factor(factor, outer, (at["step"], bounds["step"]))
+            values.emit(ir.Store(-1, values.sum(index_expr.constant(0)), value))
+        return probe
 
     def _multiply_shared(self, number: IndexExpr) -> None:
         """Adds the product of the panels of a step to the tiles."""
@@ -261,7 +308,13 @@ class SharedGemm(PackedGemm):
             spread = side // part * group
             return own // group * spread + place * group + own % group
 
-        with loop("i", tile.down, "unroll") as i, loop("j", tile.across, "unroll") as j:
+        group = min(tile.across, _GROUP)
+        with (
+            loop("i", tile.down, "unroll") as i,
+            loop("g", tile.across // group, "unroll") as first,
+            loop("v", group, "unroll", vector=True) as one,
+        ):
+            j = first * group + one
             row = position(i, down, tile.down, tile.rows)
             yield i * tile.across + j, row, position(j, across, tile.across, tile.columns)
 
