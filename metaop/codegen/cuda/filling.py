@@ -106,9 +106,9 @@ def _cut_outside(source: Source, parts: int) -> Cut:
 def _pieces_of_depth(node: Node, contraction: Contraction, processors: int) -> int:
     """The number of pieces into which the depth of a contraction is cut to be fastest."""
     shape = node.inputs[0].shape
-    sizes = (contraction.batch, contraction.rows, contraction.columns, contraction.depth)
-    batch, rows, columns, depth = (math.prod(shape[k] for k in axes) for axes in sizes)
-    product = Product(batch, rows, columns, depth, sum_type(node.dtype))
+    axes_of = (contraction.batch, contraction.rows, contraction.columns, contraction.depth)
+    extents = [math.prod(shape[k] for k in axes) for axes in axes_of]
+    product = Product.of(contraction, extents, sum_type(node.dtype))
     # Parts stay contractions.
-    most = rows * columns * depth // LEAST_WORK
+    most = product.rows * product.columns * product.depth // LEAST_WORK
     return best_pieces(product, processors, most).pieces

@@ -113,9 +113,8 @@ class SharedGemm(PackedGemm):
         self.block_rows, self.block_columns = self.tile.rows, self.tile.columns
 
     def _product(self) -> Product:
-        sizes = (self.batch, self.rows, self.columns, self.depth)
-        batch, rows, columns, depth = map(math.prod, sizes)
-        return Product(batch, rows, columns, depth, self.scalar)
+        extents = (self.batch, self.rows, self.columns, self.depth)
+        return Product.of(self.contraction, [math.prod(one) for one in extents], self.scalar)
 
     def lower(self) -> LoweredKernel:
         if self.case.is_empty:

@@ -9,18 +9,21 @@ NVRTC makes; they only have to rank tiles.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from metaop.fusion.recognise import Contraction
+from metaop.reindex.meta_op import Reindex
 from metaop.unified_graph.dtype import DType
+from metaop.unified_graph.node import Node
 
 _WARP = 32
 # Of a multiprocessor: warps that start an instruction in a clock, threads with the registers of a
 # contraction, and bytes that it gets from the second cache in a clock.
 _SCHEDULERS, _THREADS, _FAR_BYTES = 4, 512, 24
-# Instructions for an element of a panel, and for a step besides its elements; of the clocks of
-# shared memory, those that instructions do not hide.
-_COPY, _STEP, _EXPOSED = 6, 40, 0.25
+# Instructions for an element of a panel, for one that is read under guards, and for a step besides
+# its elements; of the clocks of shared memory, those that instructions do not hide.
+_COPY, _GUARDED_COPY, _STEP, _EXPOSED = 3, 12, 40, 0.25
 # Clocks of a step besides its work: lanes wait for each other, and for shared memory.
 _SYNCHRONISED = 150
 # Clocks before the first multiplication of a block and after the last, and those that other blocks
@@ -33,8 +36,8 @@ _GUARDED, _WORTH = 1.1, 0.9
 LAUNCH, _PARTIAL_BYTES = 6000, 1500
 # The most pieces of a depth, and the fewest steps of one.
 _PIECES, _STEPS = 64, 4
-# The most registers for sums, in bytes.
-_SUMS = 256
+# The most registers for sums, in bytes, and the threads of a block that may have more besides.
+_SUMS, _BLOCK = 256, 128
 
 
 class SharedTile(NamedTuple):
@@ -79,13 +82,31 @@ TILES = (
 
 
 class Product(NamedTuple):
-    """The sizes of a contraction, whose sums have a dtype."""
+    """The sizes of a contraction, whose sums have a dtype; which of its factors have guards."""
 
     batch: int
     rows: int
     columns: int
     depth: int
     dtype: DType
+    left_guarded: bool = False
+    right_guarded: bool = False
+
+    @classmethod
+    def of(cls, contraction: Contraction, sizes: Sequence[int], dtype: DType) -> Product:
+        """A contraction with these sizes."""
+        batch, rows, columns, depth = sizes
+        guarded = (_is_guarded(factor) for factor in (contraction.left, contraction.right))
+        return cls(batch, rows, columns, depth, dtype, *guarded)
+
+
+def _is_guarded(factor: Node) -> bool:
+    """Whether a factor is a view with guards, such as a padded image."""
+    while isinstance(factor.op, Reindex):
+        if factor.op.map.guards:
+            return True
+        factor = factor.inputs[0]
+    return False
 
 
 class Choice(NamedTuple):
@@ -116,29 +137,37 @@ def best_pieces(product: Product, processors: int, most: int) -> Choice:
 
 
 def _fitting(product: Product) -> Iterator[SharedTile]:
-    size = product.dtype.itemsize
-    return (tile for tile in TILES if tile.down * tile.across * size <= _SUMS)
+    """The tiles whose threads have enough registers."""
+    for tile in TILES:
+        sums = tile.down * tile.across * product.dtype.itemsize
+        # Addresses and guards of an image need as many more as the largest tile leaves to a block.
+        most = _SUMS // 2 if tile.threads > _BLOCK and any(product[-2:]) else _SUMS
+        if sums <= most:
+            yield tile
 
 
 def clocks(product: Product, tile: SharedTile, processors: int) -> float:
     """The clocks that a contraction takes in one launch."""
     blocks = product.batch * tile.blocks(product.rows, product.columns)
     busiest = -(-blocks // processors)
-    steps = max(-(-product.depth // tile.depth), 1)
-    busy = steps * _busy(tile, product.dtype.itemsize) + _OUTSIDE
+    steps, each = max(-(-product.depth // tile.depth), 1), _busy(product, tile)
+    busy = steps * each + _OUTSIDE
     # Fewer warps than schedulers leave some idle.
     idle = max(_SCHEDULERS * _WARP / tile.threads, 1)
-    alone = steps * (_busy(tile, product.dtype.itemsize) * idle + _SYNCHRONISED) + _LATENCY
+    alone = steps * (each * idle + _SYNCHRONISED) + _LATENCY
     at_once = max(_THREADS // tile.threads, 1)
     return max(busiest * busy, -(-busiest // at_once) * alone)
 
 
-def _busy(tile: SharedTile, size: int) -> float:
+def _busy(product: Product, tile: SharedTile) -> float:
     """The clocks of a step during which other blocks cannot use what it uses most."""
+    size = product.dtype.itemsize
     words, warps = size // 4, tile.threads / _WARP
     reads = (tile.down + tile.across) * words / 4
     copies = tile.depth * (tile.rows + tile.columns) / tile.threads
-    issued = tile.depth * (tile.down * tile.across * words + reads) + copies * _COPY + _STEP
+    issued = tile.depth * (tile.down * tile.across * words + reads) + _STEP
+    for side, guarded in zip(tile[:2], product[-2:]):
+        issued += tile.depth * side / tile.threads * (_GUARDED_COPY if guarded else _COPY)
     # A warp reads 16 bytes per lane in two clocks, because lanes share them.
     shared = tile.depth * reads * 2 + copies * 2 * words
     far = size * tile.depth * (tile.rows + tile.columns) / _FAR_BYTES
