@@ -12,7 +12,7 @@ from metaop.codegen.lowering import Machine
 from metaop.elementwise import apply, cast
 from metaop.elementwise.functions import FUNCTIONS
 from metaop.elementwise.meta_op import where
-from metaop.operators import counting, distinct, places
+from metaop.operators import convolution, counting, distinct, places
 from metaop.reduce import reduce_axes, reduce_with_map
 from metaop.reindex import views
 from metaop.unified_graph import dtype as dtypes
@@ -126,6 +126,20 @@ CASES: dict[str, Graph] = {
     "parts of rows": lambda: [shared.softmax(tensor(0, 5, 24, dtype=dtypes.float16), 1)],
     "many tasks": lambda: [apply("exp", tensor(0, 50000)) + 1.0],
     "large matmul": lambda: matmul(150, 21, 260),
+    "large matmul of parts": lambda: matmul(140, 72, 132),
+    "large product of rows": lambda: [
+        shared.matmul(tensor(0, 70, 84), views.transpose(tensor(1, 132, 84), 0, 1))
+    ],
+    "large product of columns": lambda: [
+        shared.matmul(views.transpose(tensor(0, 84, 72), 0, 1), tensor(1, 84, 132))
+    ],
+    "large convolution of points": lambda: [
+        convolution.convolution(
+            tensor(0, 2, 24, 6, 10),
+            tensor(1, 68, 24, 1, 1),
+            *(None, (1, 1), (0, 0), (0, 0), (1, 1), 1),
+        )
+    ],
     "large convolution": lambda: [shared.conv(tensor(0, 2, 20, 16, 17), tensor(1, 65, 20, 3, 3))],
     "large matmul float64": lambda: matmul(70, 33, 130, dtypes.float64),
     "matmul float64": lambda: matmul(40, 33, 50, dtypes.float64),

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
 import pytest
 
+from metaop.codegen.cuda.schedules import CUDA
+from metaop.codegen.lowering.contractions import shared_gemm
 from metaop.codegen.lowering.contractions.shared_tiles import (
     TILES,
+    Choice,
     Product,
     SharedTile,
     best_pieces,
     best_tile,
     clocks,
 )
+from metaop.compiler import schedule
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.dtype import DType
+from tests.cuda import emulator
+from tests.cuda.cases import inputs_of, matmul, random_values
 
 _PROCESSORS = 132
 
@@ -68,3 +78,23 @@ def test_one_more_block_than_processors_takes_another_turn() -> None:
     tile = TILES[0]
     full, more = (product(rows * 128, 512, 128) for rows in (_PROCESSORS, _PROCESSORS + 1))
     assert clocks(more, tile, _PROCESSORS) > 1.5 * clocks(full, tile, _PROCESSORS)
+
+
+@pytest.mark.skipif(not emulator.is_available(), reason="the emulator needs g++")
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64])
+def test_every_tile_computes_the_product(
+    dtype: DType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Blocks at all edges, a first step that is not whole, and several whole ones."""
+    plans = []
+    for tile in TILES:
+        monkeypatch.setattr(shared_gemm, "best_tile", lambda *_, tile=tile: Choice(0, tile))
+        outputs = matmul(132, 37, 140, dtype)
+        plans.append(schedule(inputs_of(outputs), outputs, replace(CUDA, threads=1)))
+    device = emulator.Emulator([plan.launches[0].nest for plan in plans], tmp_path)
+    arrays = random_values(plans[0].inputs, "product")
+    left, right, bias = (array.astype(np.float64) for array in arrays)
+    expected = np.maximum(left @ right + bias, 0)
+    for plan in plans:
+        (found,) = emulator.evaluate(device, plan, arrays)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
