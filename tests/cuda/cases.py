@@ -81,6 +81,14 @@ def cross_entropy() -> list[Node]:
     return [reduce_axes("add", picked, [0, 1]) * (-1.0 / 12)]
 
 
+def framed(dtype: DType) -> list[Node]:
+    """Rows with another first and last one: the first result may take the memory of the second."""
+    x = tensor(0, 10, 20, dtype=dtype)
+    inside = views.slice_dimension(x, 0, 1, 8)
+    image = views.pad(inside, (1, 0), (1, 0), 1)
+    return [image * 2, image + 1]
+
+
 def counter(extent: int) -> Node:
     return Node(Index(IndexMap.axes((extent,))[0]), (), (extent,), dtypes.int64)
 
@@ -124,6 +132,8 @@ CASES: dict[str, Graph] = {
         cast(tensor(0, 1 << 16, dtype=dtypes.bfloat16), dtypes.int8),
     ],
     "parts of rows": lambda: [shared.softmax(tensor(0, 5, 24, dtype=dtypes.float16), 1)],
+    **{f"framed {t.name}": lambda t=t: framed(t) for t in (dtypes.uint8, dtypes.int64)},
+    "framed bfloat16": lambda: framed(dtypes.bfloat16),
     "many tasks": lambda: [apply("exp", tensor(0, 50000)) + 1.0],
     "large matmul": lambda: matmul(150, 21, 260),
     "large matmul of parts": lambda: matmul(140, 72, 132),

@@ -245,7 +245,8 @@ class Statements:
                 continue
             text, ctype = self.values.element(*place), storage_type(load.dtype)
             if load.conditions:
-                text = f"{conditions_text(load.conditions)} ? {text} : {ctype}()"
+                zero = f"{ctype}()" if is_narrow_float(load.dtype) else f"({ctype})0"
+                text = f"{conditions_text(load.conditions)} ? {text} : {zero}"
             self._count += 1
             self.line(f"const {ctype} kept{self._count} = {text};")
             self.values.held[place] = f"kept{self._count}"
