@@ -25,6 +25,8 @@ from metaop.unified_graph import dtype as dtypes
 
 _WARP, _SECTOR = 32, 32
 _TOGETHER = 16
+# The bytes of a word of shared memory; it has as many banks as a warp has lanes.
+_BANK = 4
 # Instructions: a division by a number, a test of bounds, a turn of a loop, a sum over a warp.
 _DIVISION, _TEST, _TURN, _COMBINED = 3, 2, 2, 10
 # Iterations of a loop whose extent data tell: what its layout assumes.
@@ -221,7 +223,7 @@ class _Counter:
         count = int(groups.max()) + 1
         times /= places.shape[1]
         lanes = [places[:, groups == k] for k in range(count)]
-        touched = sum(len(np.unique(one // _SECTOR)) for one in lanes)
+        touched = sum(_sectors(one, size, access.buffer < 0) for one in lanes)
         width = self.layout.parts.width if id(access) in self._in_parts else 1
         own = 1 + _TEST * len(access.conditions)
         self.instructions += times * count * own / width
@@ -274,6 +276,19 @@ class _Counter:
         known = {axis for axis, _ in self._loops}
         last = changing[-1] if changing and axes <= known else len(self._loops) - 1
         return prod(times for _, times in self._loops[: last + 1])
+
+
+def _sectors(places: np.ndarray, size: int, is_shared: bool) -> int:
+    """The sectors that lanes touch at some bytes.
+
+    Shared memory gives a word of each bank at a time, which takes as long as four sectors.
+    """
+    count = len(np.unique(places // _SECTOR))
+    if not is_shared:
+        return count
+    words = np.unique([places // _BANK + k for k in range(-(-size // _BANK))])
+    turns = int(np.bincount(words % _WARP).max())
+    return min(count, turns * _WARP * _BANK // _SECTOR)
 
 
 def _depends(index: ir.Sum, axis: str) -> bool:

@@ -136,10 +136,13 @@ def test_a_part_of_a_buffer() -> None:
 
 def test_a_map_that_reads_columns() -> None:
     plain = demand_of(apply("exp", tensor(0, 64, 512)))
-    across = demand_of(apply("exp", views.transpose(tensor(0, 64, 512), 0, 1)))
-    # Each of 32 lanes reads a sector of its own; results are neighbours.
+    strided = demand_of(apply("exp", views.slice_dimension(tensor(0, 64, 8192), 1, 0, 512, 16)))
+    turned = demand_of(apply("exp", views.transpose(tensor(0, 64, 512), 0, 1)))
     assert plain.sectors == 2 * 64 * 512 / 8
-    assert across.sectors == 64 * 512 * (1 + 1 / 8)
+    # Each of 32 lanes reads a sector of its own; results are neighbours.
+    assert strided.sectors == 64 * 512 * (1 + 1 / 8)
+    # Elements are written to shared memory and read from it besides.
+    assert turned.sectors == 2 * plain.sectors
 
 
 def test_a_product() -> None:

@@ -132,6 +132,30 @@ CASES: dict[str, Graph] = {
         cast(tensor(0, 1 << 16, dtype=dtypes.bfloat16), dtypes.int8),
     ],
     "parts of rows": lambda: [shared.softmax(tensor(0, 5, 24, dtype=dtypes.float16), 1)],
+    "transposed": lambda: [views.transpose(tensor(0, 70, 100), 0, 1) * tensor(1, 100, 70) + 1.0],
+    "channels last": lambda: [views.permute(tensor(0, 2, 12, 9, 20), (0, 2, 3, 1))],
+    "channels first bfloat16": lambda: [
+        apply("exp", views.permute(tensor(0, 2, 9, 20, 33, dtype=dtypes.bfloat16), (0, 3, 1, 2)))
+    ],
+    "transposed bytes": lambda: [
+        views.transpose(tensor(0, 3, 40, 65, dtype=dtypes.uint8), 1, 2)
+        + views.permute(tensor(1, 40, 65, 3, dtype=dtypes.uint8), (2, 1, 0))
+    ],
+    "two transposed float64": lambda: [
+        views.transpose(tensor(0, 33, 65, dtype=dtypes.float64), 0, 1)
+        * views.transpose(tensor(1, 33, 65, dtype=dtypes.float64), 0, 1)
+    ],
+    "transposed beside itself": lambda: [
+        tensor(0, 50, 50) + views.transpose(tensor(0, 50, 50), 0, 1),
+        tensor(0, 50, 50) * 2.0,
+    ],
+    "transposed and padded": lambda: [
+        views.pad(views.transpose(tensor(0, 40, 37), 0, 1), (1, 2), (3, 0), 7.0)
+    ],
+    "transposed and gathered": lambda: [
+        views.transpose(views.take(tensor(0, 6, 30), 0, tensor(1, 40, dtype=dtypes.int64)), 0, 1)
+        + views.transpose(tensor(2, 40, 30), 0, 1)
+    ],
     **{f"framed {t.name}": lambda t=t: framed(t) for t in (dtypes.uint8, dtypes.int64)},
     "framed bfloat16": lambda: framed(dtypes.bfloat16),
     "many tasks": lambda: [apply("exp", tensor(0, 50000)) + 1.0],

@@ -63,13 +63,14 @@ def layout_of(nest: ir.LoopNest) -> Layout:
     if not extents or (has_tasks and longest < _SHORT_ROW):
         parts = parts_of(nest) if not extents and nest.tasks >= _LARGE_MAP else NO_PARTS
         return Layout(1, BLOCK if has_tasks else 1, index_type, parts)
-    lanes = lanes_for(longest)
     spaces = {s.space for s in task_body if isinstance(s, ir.Alloc)}
-    if "register" in spaces:
-        # Values stay in registers from one loop to the next, so each lane takes one iteration.
-        resident = max(_WITH_TILES // longest, _FEWEST)
+    if spaces:
+        # The lanes of a block share memory, and keep values in registers from one loop to the next,
+        # so each takes one iteration.
+        resident = max(_WITH_TILES // longest, _FEWEST) if "register" in spaces else 1
         return Layout(longest, 1, index_type, parts_of(nest), resident)
-    rows = rows_for(longest) if has_tasks and not spaces else 1
+    lanes = lanes_for(longest)
+    rows = rows_for(longest) if has_tasks else 1
     return Layout(lanes, rows, index_type, parts_of(nest))
 
 

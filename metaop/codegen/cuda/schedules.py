@@ -9,13 +9,13 @@ from metaop.codegen.lowering.base.kernel import LoweredKernel
 from metaop.codegen.lowering.base.loops import Loop, plain_plan, split_index
 from metaop.codegen.lowering.contractions.shared_gemm import SharedGemm
 from metaop.codegen.lowering.machine import Machine
-from metaop.codegen.lowering.reductions.rows import RowReduction
+from metaop.codegen.lowering.reductions.shared_tiles import SharedTiles
 from metaop.codegen.lowering.scatters.scatter import Scatter
 from metaop.reduce.meta_op import Reduce
 from metaop.unified_graph import index_expr
 
 
-class RecomputingRowReduction(RowReduction):
+class RecomputingRowReduction(SharedTiles):
     """Rows that compute expensive values again in every pass: arithmetic is cheaper than memory."""
 
     TURNS = False

@@ -122,7 +122,7 @@ def _lower_rows(
     probe = machine.rows(kernel, storage, uses, plain_plan(kernel), thresholds)
     places = probe.places_in_box()
     plan = joined_plan(kernel, probe.values.offsets, places)
-    if machine.rows.TURNS and lanes_lie_apart(kernel, places):
+    if lanes_lie_apart(kernel, places):
         plan = transposed(kernel, plan, plan, places)
     width = None
     if machine.rows.TURNS:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from metaop.codegen.lowering.base.checks import checked_index, refuse
 from metaop.codegen.nest import ir
@@ -50,6 +50,15 @@ class Buffers(Protocol):
         """The offset of an element of the node in that buffer."""
 
 
+class Element(NamedTuple):
+    """What is read of a buffer: a node at indices where guards hold, else `fill`."""
+
+    node: Node
+    at: Indices
+    guards: Guards = ()
+    fill: int | float | bool = 0
+
+
 @dataclass
 class Carried:
     """A value kept in scratch memory from one pass over a row to the next."""
@@ -84,6 +93,11 @@ class Values(NestBuilder):
         self.offsets: list[IndexExpr] = []
         # The buffers that are read, and those of the offsets at which they are.
         self.reads: list[tuple[int, IndexExpr]] = []
+        # The places of all elements that are read; those in scratch memory, and where there.
+        self.elements: dict[Element, IndexExpr] = {}
+        self.staged: dict[Element, tuple[int, IndexExpr]] = {}
+        # Axes that are expressions of the indices of open loops.
+        self.coordinates: dict[str, IndexExpr] = {}
         # The loads to which names are bound.
         self.loaded: dict[str, ir.Load] = {}
         # The offsets at which results are written.
@@ -121,11 +135,20 @@ class Values(NestBuilder):
 
     def sum(self, expr: IndexExpr) -> ir.Sum:
         """An index expression as an index of the loop-nest language."""
+        expr = self._in_loops(expr)
         found = self._sums.get(expr)
         if found is None:
             self.offsets.append(expr)
             found = self._sums[expr] = self._convert(expr)
         return found
+
+    def _in_loops(self, expr: IndexExpr) -> IndexExpr:
+        """An index expression with coordinates replaced by the indices of loops."""
+        if not self.coordinates:
+            return expr
+        return expr.substitute(
+            lambda atom: self.coordinates.get(str(atom.name)) if isinstance(atom, Axis) else None
+        )
 
     def _convert(self, expr: IndexExpr) -> ir.Sum:
         terms, constant = [], expr.constant
@@ -164,7 +187,7 @@ class Values(NestBuilder):
         deepest = 0
         axes = {scope.axis: depth for depth, scope in enumerate(self.scopes)}
         for expr in exprs:
-            for atom in expr.atoms():
+            for atom in self._in_loops(expr).atoms():
                 if isinstance(atom, Axis):
                     deepest = max(deepest, axes.get(str(atom.name), 0))
                 elif isinstance(atom, Symbol):
@@ -249,7 +272,7 @@ class Values(NestBuilder):
     def _evaluate(self, node: Node, at: Indices, guards: Guards) -> ir.Expr:
         number = self.buffers.number_of(node)
         if number is not None:
-            return self.load(number, node, at, guards if _may_leave(node, at) else (), 0)
+            return self.load(Element(node, at, guards if _may_leave(node, at) else ()))
         op = node.op
         if isinstance(op, Constant):
             value = op.value(node.dtype)
@@ -293,16 +316,21 @@ class Values(NestBuilder):
         every = _together(guards, own)
         number = self.buffers.number_of(source)
         if number is not None and source not in self.reduced:
-            return self.load(number, source, targets, every, op.fill)
+            return self.load(Element(source, targets, every, op.fill))
         inner = self.value(source, targets, every)
         return ir.Choose(self.conditions(own), inner, ir.Number(op.fill, node.dtype), node.dtype)
 
-    def load(
-        self, number: int, node: Node, at: Indices, guards: Guards, fill: int | float | bool
-    ) -> ir.Load:
-        """The element of a buffer at `at` where the guards hold."""
+    def load(self, element: Element) -> ir.Load:
+        """An element of a node that has a buffer."""
+        node, at, guards, fill = element
+        if element in self.staged:
+            scratch, at_scratch = self.staged[element]
+            return ir.Load(scratch, self.sum(at_scratch), node.dtype)
+        number = self.buffers.number_of(node)
+        assert number is not None
         place = self.buffers.offset_of(node, at)
         self.reads.append((number, place))
+        self.elements[element] = place
         offset = self.sum(place)
         around = _around(node, at) if _has_strides(place) else (0, 0)
         return ir.Load(number, offset, node.dtype, self.conditions(guards), fill, around)
@@ -342,7 +370,7 @@ class Values(NestBuilder):
         """
         number = self.buffers.number_of(node)
         if number is not None:
-            return self.load(number, node, at, (), 0)
+            return self.load(Element(node, at))
         source = widened(node)
         if source is not None:
             return self.element(source, at)

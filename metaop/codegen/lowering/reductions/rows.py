@@ -12,6 +12,7 @@ from metaop.codegen.lowering.base.loops import Loop, LoopPlan, split_index
 from metaop.codegen.lowering.base.values import Carried
 from metaop.codegen.machine import Thresholds
 from metaop.codegen.nest import ir
+from metaop.codegen.nest.builder import Guards
 from metaop.elementwise.meta_op import Elementwise
 from metaop.fusion.inline import is_expensive
 from metaop.fusion.kernel import Indices, Kernel
@@ -44,7 +45,7 @@ class RowReduction(Lowering):
     element-level results, that depend on the same earlier stages.
     """
 
-    # Whether lanes transpose in registers; threads of a GPU read strided data anyway.
+    # Whether lanes run inside a task, with its scratch memory; on a GPU, tasks are lanes too.
     TURNS = True
     # Whether a task prefetches its next row; on a GPU, other tasks run meanwhile.
     PREFETCHES = True
@@ -226,8 +227,12 @@ class RowReduction(Lowering):
             return True
         return not self.kernel.reduced or root.shape == self.kernel.shape
 
-    def _compute_roots(self, roots: list[Node]) -> None:
-        """Computes all roots before it stores any, so that a result may alias an operand."""
+    def _compute_roots(self, roots: list[Node], guards: Guards = ()) -> None:
+        """Computes all roots before it stores any, so that a result may alias an operand.
+
+        Points where `guards` do not hold have no results.
+        """
+        conditions = self.values.conditions(guards)
         results: list[tuple[Node, Indices, ir.Expr]] = []
         for root in roots:
             at = self._indices(root)
@@ -237,10 +242,10 @@ class RowReduction(Lowering):
                 self.values.emit(ir.Let(name, self.values.value(root.inputs[0], self.axes)))
                 results.append((root, at, self.values.bind_reduced(root, name)))
             else:
-                results.append((root, at, self.values.value(root, at)))
+                results.append((root, at, self.values.value(root, at, guards)))
         for root, at, value in results:
             if root not in self.kernel.private or not self._stays_known(root):
-                self._store(root, at, value)
+                self._store(root, at, value, conditions)
 
     def _stays_known(self, root: Node) -> bool:
         """Whether the value is bound outside the loops of the later stages that read it."""
