@@ -21,6 +21,8 @@ from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.faults import DIVISION_BY_ZERO
 from metaop.unified_graph.node import Index, Input, Node, input_node, topological
 from tests.codegen import test_lowering as shared
+from tests.codegen.test_scans import GRAPHS as SCANS
+from tests.codegen.test_scans import scans
 
 Graph = Callable[[], list[Node]]
 F32 = dtypes.float32
@@ -158,6 +160,14 @@ CASES: dict[str, Graph] = {
     ],
     **{f"framed {t.name}": lambda t=t: framed(t) for t in (dtypes.uint8, dtypes.int64)},
     "framed bfloat16": lambda: framed(dtypes.bfloat16),
+    **{f"scan {name}": lambda graph=graph: [graph()] for name, graph in SCANS.items()},
+    "scan of many rows": lambda: [scans(tensor(0, 4100, 36), 1)],
+    "scan of many rows, backwards": lambda: [scans(tensor(0, 4100, 37), 1, backwards=True)],
+    "scan of wide rows": lambda: [scans(tensor(0, 3, 5000), 1)],
+    "scan of wide rows bfloat16": lambda: [
+        scans(tensor(0, 2, 4100, dtype=dtypes.bfloat16), 1, "max")
+    ],
+    "scan of bytes": lambda: [scans(tensor(0, 3, 300, dtype=dtypes.int8), 1, "max")],
     "many tasks": lambda: [apply("exp", tensor(0, 50000)) + 1.0],
     "large matmul": lambda: matmul(150, 21, 260),
     "large matmul of parts": lambda: matmul(140, 72, 132),

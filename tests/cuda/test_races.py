@@ -166,6 +166,16 @@ DAMAGES = {
         r"__syncthreads\(\);(?=\n    value = of_warp)",
         "",
     ),
+    "the barrier before the warps of a scan read": (
+        CASES["scan of wide rows"],
+        r"__syncthreads\(\);(?=\n    float outside)",
+        "",
+    ),
+    "the barrier before the next chunk of a scan": (
+        CASES["scan of wide rows"],
+        r"__syncthreads\(\);(?=\n    if )",
+        "",
+    ),
     "a barrier between tiles of a product": (
         CASES["matmul float64"],
         r"__syncthreads\(\);(?![\s\S]*__syncthreads)",

@@ -23,6 +23,8 @@ _SHORT_ROW = 8
 _WITH_TILES, _FEWEST = 384, 2
 # Smaller maps need every thread that they can get.
 _LARGE_MAP = 1 << 16
+# The fewest scans that fill a GPU with a warp for each.
+_MANY_SCANS = 1 << 12
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,8 @@ def layout_of(nest: ir.LoopNest) -> Layout:
     together = [s.threads for s in task_body if isinstance(s, ir.ForeignCall) and s.threads > 1]
     if together:
         return Layout(together[0], 1, index_type)
-    extents = [_value(loop.extent, nest) for loop in vector_loops(task_body)]
+    loops = list(vector_loops(task_body))
+    extents = [_value(loop.extent, nest) for loop in loops]
     longest = max(extents, default=0)
     if not extents or (has_tasks and longest < _SHORT_ROW):
         parts = parts_of(nest) if not extents and nest.tasks >= _LARGE_MAP else NO_PARTS
@@ -67,11 +70,19 @@ def layout_of(nest: ir.LoopNest) -> Layout:
     if spaces:
         # The lanes of a block share memory, and keep values in registers from one loop to the next,
         # so each takes one iteration.
-        resident = max(_WITH_TILES // longest, _FEWEST) if "register" in spaces else 1
+        resident = max(_WITH_TILES // longest, _FEWEST) if "register" in spaces else 0
         return Layout(longest, 1, index_type, parts_of(nest), resident)
+    if nest.tasks >= _MANY_SCANS and any(map(_runs, loops)):
+        # A warp carries its result on without waiting for others.
+        longest = _WARP
     lanes = lanes_for(longest)
     rows = rows_for(longest) if has_tasks else 1
     return Layout(lanes, rows, index_type, parts_of(nest))
+
+
+def _runs(loop: ir.For) -> bool:
+    """Whether each lane of a loop needs what is accumulated up to it."""
+    return any(one.running for one in loop.accumulators)
 
 
 def lanes_for(longest: int) -> int:

@@ -138,6 +138,47 @@ static __device__ {ctype} {name}({ctype} value)
     return name, body + "    return value;\n}\n"
 
 
+def scan_function(reducer: str, dtype: DType, lanes: int) -> tuple[str, str]:
+    """The name and the text of the function that combines the values of all earlier lanes of a row.
+
+    Every lane gets that of the lanes before it, and in place of its own value that of all lanes.
+    Neighbouring groups of lanes exchange what they have, and double in size each time; then each
+    lane combines what the warps have in turn.
+    """
+    name = f"before_{reducer}_{dtype.name}"
+    ctype, start = compute_type(dtype), identity(reducer, dtype)
+    shuffled = "(int)value" if dtype.itemsize < 4 and dtype.compute is dtype else "value"
+    body = f"""\
+static __device__ {ctype} {name}({ctype}& value)
+{{
+    {ctype} before = {start};
+    for (int distance = 1; distance < 32; distance *= 2) {{
+        const {ctype} other = __shfl_xor_sync(0xffffffffu, {shuffled}, distance);
+        if (threadIdx.x & distance) {{
+            before = {combined(reducer, "other", "before")};
+            value = {combined(reducer, "other", "value")};
+        }} else {{
+            value = {combined(reducer, "value", "other")};
+        }}
+    }}
+"""
+    if lanes > 32:
+        body += f"""\
+    __shared__ {ctype} of_warp[{lanes // 32}];
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = value;
+    __syncthreads();
+    {ctype} outside = value = {start};
+    for (int warp = 0; warp < {lanes // 32}; ++warp) {{
+        const {ctype} other = of_warp[warp];
+        if (warp == threadIdx.x / 32) outside = value;
+        value = {combined(reducer, "value", "other")};
+    }}
+    before = {combined(reducer, "outside", "before")};
+"""
+    return name, body + "    return before;\n}\n"
+
+
 # --- atomic updates -------------------------------------------------------------------------------
 
 # The type that atomicAdd knows for an element type; the rest loops over compare-and-swap. The first

@@ -17,7 +17,13 @@ from metaop.codegen.cuda.expressions import (
 from metaop.codegen.cuda.hazards import Hazards, accesses
 from metaop.codegen.cuda.layout import Layout
 from metaop.codegen.cuda.parts import Parts, numbered
-from metaop.codegen.cuda.prelude import identity, row_function, update_function
+from metaop.codegen.cuda.prelude import (
+    combined,
+    identity,
+    row_function,
+    scan_function,
+    update_function,
+)
 from metaop.codegen.cuda.types import compute_type, is_narrow_float, storage_type
 from metaop.codegen.nest import ir
 from metaop.codegen.nest.in_place import possible_pairs
@@ -117,11 +123,8 @@ class Statements:
         extent = loop.extent.name if isinstance(loop.extent, ir.ValueIndex) else loop.extent
         if loop.kind == "unroll":
             self.line("#pragma unroll")
-        self.line(f"for (index_t {axis} = {first}; {axis} < {extent}; {advance}) {{")
-        self._depth += 1
-        yield
-        self._depth -= 1
-        self.line("}")
+        with self._block(f"for (index_t {axis} = {first}; {axis} < {extent}; {advance}) "):
+            yield
 
     def _serial(self, loop: ir.For) -> None:
         """A loop that every lane runs, over the whole extent."""
@@ -150,22 +153,88 @@ class Statements:
     def _vector(self, loop: ir.For) -> None:
         """A loop whose iterations the lanes of a row share."""
         self._declare(loop.accumulators)
+        if any(one.running for one in loop.accumulators):
+            self._scan(loop)
+            return
         self._lanes(loop)
         self._combine_lanes(loop.accumulators)
 
     def _lanes(self, loop: ir.For) -> None:
         self._alone = True
         if loop.extent == self.layout.lanes:
-            self.line("{")
-            self._depth += 1
-            self.line(f"const index_t {loop.axis} = lane;")
-            self._body(loop.body)
-            self._depth -= 1
-            self.line("}")
+            with self._block():
+                self.line(f"const index_t {loop.axis} = lane;")
+                self._body(loop.body)
         elif not self._in_parts(loop, "lane", str(self.layout.lanes)):
             with self._looping(loop, "lane", str(self.layout.lanes)):
                 self._body(loop.body)
         self._alone = False
+
+    def _scan(self, loop: ir.For) -> None:
+        """A loop in which each lane needs what is accumulated up to it.
+
+        A lane combines a few neighbours, all lanes tell each other what they have, and the result
+        of all so far is carried on. Lanes past the end take part with the identity. What follows
+        the accumulation uses the index and the result alone.
+        """
+        (one,) = loop.accumulators
+        position = next(k for k, s in enumerate(loop.body) if isinstance(s, ir.Accumulate))
+        accumulate = loop.body[position]
+        assert isinstance(accumulate, ir.Accumulate)
+        parted = self._parted.get(id(loop), [])
+        width = self.layout.parts.width if parted else 1
+        axis, ctype, start = loop.axis, compute_type(one.dtype), identity(one.reducer, one.dtype)
+        name, self.functions[name] = scan_function(one.reducer, one.dtype, self.layout.lanes)
+        local, before, own = (f"{one.name}_{part}" for part in ("sum", "before", "own"))
+        chunks = loop._replace(axis=f"{axis}_chunk", kind="serial")
+        self._alone = True
+        with self._looping(chunks, step=str(self.layout.lanes * width)):
+            self.line(f"const index_t {axis}_lane = {axis}_chunk + {_times('lane', width)};")
+            self.line(f"const bool {axis}_inside = {axis}_lane < {loop.extent};")
+            self.line(f"const index_t {axis}_first = {axis}_inside ? {axis}_lane : 0;")
+            stores = [access for access in parted if isinstance(access, ir.Store)]
+            for access in parted:
+                if isinstance(access, ir.Load):
+                    self._part(access, axis, f"{axis}_first")
+            self.line(f"{ctype} {local} = {start}, {own}[{width}];")
+            with self._each(width, f"{axis} = {axis}_first + e"):
+                self._body(loop.body[:position])
+                value = self._combined(
+                    one.reducer, ir.Name(local, one.dtype), accumulate.value, one.dtype
+                )
+                self.line(f"{own}[e] = {local} = {value};")
+            self.line(f"if (!{axis}_inside) {local} = {start};")
+            self.line(f"{ctype} {before} = {name}({local});")
+            self.line(f"{before} = {combined(one.reducer, one.name, before)};")
+            with self._block(f"if ({axis}_inside) "):
+                behind = [self._part(access, axis, f"{axis}_first") for access in stores]
+                with self._each(width, f"{axis} = {axis}_first + e"):
+                    result = combined(one.reducer, before, f"{own}[e]")
+                    self.line(f"const {ctype} {one.name} = {result};")
+                    self._body(loop.body[position + 1 :])
+                for text in behind:
+                    self.line(text)
+            self.line(f"{one.name} = {combined(one.reducer, one.name, local)};")
+        self.values.held.clear()
+        self._alone = False
+        if self.layout.lanes > 32:
+            self.hazards.clear()
+
+    @contextmanager
+    def _block(self, head: str = "") -> Iterator[None]:
+        self.line(f"{head}{{")
+        self._depth += 1
+        yield
+        self._depth -= 1
+        self.line("}")
+
+    @contextmanager
+    def _each(self, width: int, index: str) -> Iterator[None]:
+        """The elements of a part in turn."""
+        self.line("#pragma unroll")
+        with self._block(f"for (int e = 0; e < {width}; ++e) "):
+            self.line(f"const index_t {index};")
+            yield
 
     def _in_parts(self, loop: ir.For, first: str, step: str) -> bool:
         """Prints a loop that takes several iterations at once; False when it has no parts."""
@@ -176,13 +245,8 @@ class Statements:
         first, step = _times(first, width), _times(step, width)
         with self._looping(loop._replace(axis=start), first, step):
             behind = [self._part(access, loop.axis, start) for access in parted]
-            self.line("#pragma unroll")
-            self.line(f"for (int e = 0; e < {width}; ++e) {{")
-            self._depth += 1
-            self.line(f"const index_t {loop.axis} = {start} + e;")
-            self._body(loop.body)
-            self._depth -= 1
-            self.line("}")
+            with self._each(width, f"{loop.axis} = {start} + e"):
+                self._body(loop.body)
             for text in filter(None, behind):
                 self.line(text)
         self.values.held.clear()
@@ -374,6 +438,8 @@ def _is_one_reduction(loop: ir.For) -> bool:
 
 
 def _times(text: str, width: int) -> str:
+    if width == 1:
+        return text
     if text.isdecimal():
         return str(int(text) * width)
     return f"({text}) * {width}" if " " in text else f"{text} * {width}"

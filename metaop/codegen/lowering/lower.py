@@ -113,7 +113,7 @@ def _lower_rows(
 ) -> LoweredKernel:
     """Lowers twice: only the finished index expressions tell which axes can be one loop."""
     thresholds = machine.thresholds
-    triangle = triangle_of(kernel, storage) if machine.rows.TURNS else None
+    triangle = triangle_of(kernel, storage)
     if triangle is not None:
         return Scan(kernel, storage, uses, thresholds, triangle).lower()
     unrolled = windows_plan(kernel, storage, uses, thresholds) if machine.windows else None
