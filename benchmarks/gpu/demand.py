@@ -16,6 +16,7 @@ from math import prod
 import numpy as np
 
 from benchmarks.gpu.model import Demand
+from metaop.codegen.cuda.groups import is_shared_by_groups
 from metaop.codegen.cuda.kernels import Launch
 from metaop.codegen.cuda.nvrtc import Usage
 from metaop.codegen.cuda.parts import numbered
@@ -108,8 +109,10 @@ class _Counter:
         }
         self._sizes = {a.buffer: a.dtype.itemsize for a in _allocations(nest.body)}
         self._sizes.update((k, p.dtype.itemsize) for k, p in enumerate(nest.parameters))
-        # The axis along which lanes lie, and the extents of loops that are written out.
+        # The axis along which lanes lie, in how many groups, and the extents of loops that are
+        # written out.
         self._lanes = ""
+        self._groups = 1
         self._written_out: dict[str, int] = {}
         # The loops around a statement and how often a warp repeats each, the outermost first.
         self._loops: list[tuple[str, float]] = []
@@ -155,16 +158,22 @@ class _Counter:
             self._loops.pop()
             del self._written_out[loop.axis]
             return
-        if loop.vector and self.layout.lanes > 1 and not outer:
+        groups, lanes = self._groups, self.layout.lanes
+        if loop.vector and lanes > 1 and not outer:
             self._lanes = loop.axis
-            extent = -(-extent // self.layout.lanes)
+            extent = -(-extent // (lanes // groups))
+            # What groups of lanes have is combined behind the loop around.
+            self.instructions += times * _COMBINED * len(loop.accumulators) * (groups == 1)
+        elif lanes > 1 and not outer and is_shared_by_groups(loop):
+            self._groups = self.layout.groups
+            extent = -(-extent // self._groups)
             self.instructions += times * _COMBINED * len(loop.accumulators)
         times *= extent
         self.instructions += times * _TURN
         self._loops.append((loop.axis, extent))
         self._body(loop.body, times)
         self._loops.pop()
-        self._lanes = outer
+        self._lanes, self._groups = outer, groups
 
     def _statement(self, statement: ir.Statement, times: float, seen: set[int]) -> None:
         if isinstance(statement, (ir.Let, ir.CheckedIndex)):

@@ -206,6 +206,8 @@ CASES: dict[str, Graph] = {
     "few columns bfloat16": lambda: matmul(300, 41, 5, dtypes.bfloat16),
     "large, few rows": lambda: matmul(13, 40, 1000),
     "large, few columns float64": lambda: matmul(1000, 41, 7, dtypes.float64),
+    "channels of many images": lambda: [shared.batch_norm(tensor(0, 37, 3, 9, 41))],
+    "channels of many large images": lambda: [shared.batch_norm(tensor(0, 21, 3, 20, 80))],
     "gradients of few channels": lambda: shared.gradients(
         shared.conv, tensor(0, 2, 3, 25, 24), tensor(1, 6, 3, 3, 3)
     ),

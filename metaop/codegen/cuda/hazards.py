@@ -54,7 +54,9 @@ class Hazards:
     def must_wait(self, statement: ir.Statement) -> bool:
         """Whether a statement accesses what other lanes may still use; records its accesses."""
         reads, writes = accesses(statement)
-        conflict = (reads & self.writes) | (writes & (self.reads | self.writes))
+        conflict = (reads & self.writes) | (writes & self.reads)
+        # An element of a result has one value, no matter who writes it last.
+        conflict |= {buffer for buffer in writes & self.writes if buffer < 0}
         if not isinstance(statement, ir.For):
             # The first lane writes what all have read; in a loop, each lane has its own elements.
             taken = {operand for result, operand in self.sharing if result in writes}

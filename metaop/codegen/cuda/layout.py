@@ -6,9 +6,11 @@ the iterations of the vector loops inside it and combines their accumulators.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from metaop.codegen.cuda.groups import is_shared_by_groups
 from metaop.codegen.cuda.parts import NO_PARTS, Parts, parts_of
 from metaop.codegen.cuda.ranges import fits_in_32_bits
 from metaop.codegen.nest import ir
@@ -33,7 +35,8 @@ class Layout:
 
     `index_type` is the C++ type of loop variables and offsets, `parts` the accesses to several
     elements at a time, `resident` the blocks that a multiprocessor has to hold at least (0: as many
-    as the compiler likes).
+    as the compiler likes). Where iterations of a loop around a vector loop do not depend on each
+    other, `groups` of lanes take them in turn.
     """
 
     lanes: int
@@ -41,6 +44,7 @@ class Layout:
     index_type: str
     parts: Parts = NO_PARTS
     resident: int = 0
+    groups: int = 1
 
     @property
     def threads(self) -> int:
@@ -77,7 +81,30 @@ def layout_of(nest: ir.LoopNest) -> Layout:
         longest = _WARP
     lanes = lanes_for(longest)
     rows = rows_for(longest) if has_tasks else 1
-    return Layout(lanes, rows, index_type, parts_of(nest))
+    parts = parts_of(nest)
+    groups = _groups(task_body, lanes, parts.width, nest)
+    return Layout(lanes, rows, index_type, parts, groups=groups)
+
+
+def _groups(body: tuple[ir.Statement, ...], lanes: int, width: int, nest: ir.LoopNest) -> int:
+    """The groups of lanes that need the fewest turns for the longest loop around a vector loop."""
+    pairs = [
+        (_value(loop.extent, nest), -(-_value(inner.extent, nest) // width))
+        for loop in body
+        if isinstance(loop, ir.For) and is_shared_by_groups(loop)
+        for inner in loop.body
+        if isinstance(inner, ir.For)
+    ]
+    if not pairs:
+        return 1
+    outer, inner = max(pairs, key=math.prod)
+
+    def turns(groups: int) -> int:
+        return -(-outer // groups) * -(-inner // (lanes // groups))
+
+    # Of equal ones the largest: each lane then has more reads at once.
+    most = lanes // _WARP
+    return min((most >> k for k in range(most.bit_length())), key=turns)
 
 
 def _runs(loop: ir.For) -> bool:

@@ -14,7 +14,8 @@ from metaop.codegen.cuda.expressions import (
     stored,
     stripped,
 )
-from metaop.codegen.cuda.hazards import Hazards, accesses
+from metaop.codegen.cuda.groups import is_shared_by_groups
+from metaop.codegen.cuda.hazards import Hazards
 from metaop.codegen.cuda.layout import Layout
 from metaop.codegen.cuda.parts import Parts, numbered
 from metaop.codegen.cuda.prelude import (
@@ -132,22 +133,30 @@ class Statements:
         if self._in_parts(loop, "0", "1"):
             return
         if not self._alone:
-            if _is_one_reduction(loop):
-                self._one_reduction(loop)
+            if is_shared_by_groups(loop):
+                self._by_groups(loop)
                 return
             if self.hazards.enter(loop):
                 self._wait()
         with self._looping(loop):
             self._body(loop.body)
 
-    def _one_reduction(self, loop: ir.For) -> None:
-        """Lanes keep their shares over all iterations and combine them once."""
-        inner, *combining = loop.body
-        assert isinstance(inner, ir.For)
-        with self._looping(loop):
-            self._declare(inner.accumulators)
-            self._lanes(inner)
-            self._body(combining)
+    def _by_groups(self, loop: ir.For) -> None:
+        """Groups of lanes take the iterations in turn.
+
+        Lanes keep their shares of accumulators over all iterations, and combine them once.
+        """
+        if self.hazards.must_wait(loop):
+            self._wait()
+        groups, lanes = self.layout.groups, self.layout.lanes // self.layout.groups
+        first, lane = (f"lane / {lanes}", f"lane % {lanes}") if groups > 1 else ("0", "lane")
+        with self._looping(loop, first, str(groups)):
+            for statement in loop.body:
+                if isinstance(statement, ir.For):
+                    self._declare(statement.accumulators)
+                    self._lanes(statement, lane, lanes)
+                else:
+                    self._body([statement])
         self._combine_lanes(loop.accumulators)
 
     def _vector(self, loop: ir.For) -> None:
@@ -156,17 +165,18 @@ class Statements:
         if any(one.running for one in loop.accumulators):
             self._scan(loop)
             return
-        self._lanes(loop)
+        self._lanes(loop, "lane", self.layout.lanes)
         self._combine_lanes(loop.accumulators)
 
-    def _lanes(self, loop: ir.For) -> None:
+    def _lanes(self, loop: ir.For, lane: str, lanes: int) -> None:
+        """The iterations of some lanes, of which this one is `lane`."""
         self._alone = True
-        if loop.extent == self.layout.lanes:
+        if loop.extent == lanes:
             with self._block():
-                self.line(f"const index_t {loop.axis} = lane;")
+                self.line(f"const index_t {loop.axis} = {lane};")
                 self._body(loop.body)
-        elif not self._in_parts(loop, "lane", str(self.layout.lanes)):
-            with self._looping(loop, "lane", str(self.layout.lanes)):
+        elif not self._in_parts(loop, lane, str(lanes)):
+            with self._looping(loop, lane, str(lanes)):
                 self._body(loop.body)
         self._alone = False
 
@@ -417,24 +427,6 @@ class Statements:
         if conditions:
             tests.append(conditions_text(conditions))
         self.line(f"if ({' && '.join(tests)}) {text}" if tests else text)
-
-
-def _is_one_reduction(loop: ir.For) -> bool:
-    """Whether a loop only combines the results of one vector loop, each with its like."""
-    if not loop.body or not isinstance(loop.body[0], ir.For) or not loop.body[0].vector:
-        return False
-    inner = {one.name: one.reducer for one in loop.body[0].accumulators}
-    outer = {one.name: one.reducer for one in loop.accumulators}
-    return (
-        bool(inner)
-        and not accesses(loop.body)[1]
-        and all(
-            isinstance(statement, ir.Accumulate)
-            and isinstance(statement.value, ir.Name)
-            and inner.get(statement.value.name) == outer[statement.name]
-            for statement in loop.body[1:]
-        )
-    )
 
 
 def _times(text: str, width: int) -> str:
