@@ -18,6 +18,8 @@ from metaop.codegen.nest import ir
 _WARP = 32
 BLOCK = 256
 _LARGEST_ROW = 512
+# The loops that all lanes of a block may take at once.
+_BLOCKS = {64, 128, 256, 512}
 # One thread computes shorter rows, because most lanes of a warp would be idle.
 _SHORT_ROW = 8
 # The threads that a multiprocessor holds if each has a tile in registers, and the fewest blocks.
@@ -71,11 +73,13 @@ def layout_of(nest: ir.LoopNest) -> Layout:
         parts = parts_of(nest) if not extents and nest.tasks >= _LARGE_MAP else NO_PARTS
         return Layout(1, BLOCK if has_tasks else 1, index_type, parts)
     spaces = {s.space for s in task_body if isinstance(s, ir.Alloc)}
-    if spaces:
+    if "register" in spaces or (spaces and set(extents) <= {longest} & _BLOCKS):
         # The lanes of a block share memory, and keep values in registers from one loop to the next,
         # so each takes one iteration.
         resident = max(_WITH_TILES // longest, _FEWEST) if "register" in spaces else 0
         return Layout(longest, 1, index_type, parts_of(nest), resident)
+    if spaces:
+        return Layout(lanes_for(longest), 1, index_type, parts_of(nest))
     if nest.tasks >= _MANY_SCANS and any(map(_runs, loops)):
         # A warp carries its result on without waiting for others.
         longest = _WARP
