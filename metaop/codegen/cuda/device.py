@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -198,15 +199,7 @@ class CupyRuntime:
             return module.get_function(symbol)
 
     def launcher(self, steps: Sequence[Step], addresses: np.ndarray) -> Launcher:
-        prepared = [driver.Launch(step, addresses) for step in steps]
-
-        def launch(numbers: range) -> None:
-            with self.device:
-                stream = self._stream().ptr
-                for number in numbers:
-                    prepared[number].start(stream)
-
-        return launch
+        return _Launcher(self, steps, addresses)
 
     def check_of(self, words: DeviceBuffer) -> Check:
         return _Check(self, self._cupy.cuda.alloc_pinned_memory(words.nbytes), words)
@@ -257,6 +250,47 @@ class CupyRuntime:
 
     def _stream(self) -> Any:
         return self._cupy.cuda.get_current_stream()
+
+
+# The fewest kernels that are worth a graph, the graphs that a program keeps, and how often the same
+# addresses must come before there is a graph for them: making one takes as long as many launches.
+_LEAST_KERNELS, _KEPT_GRAPHS, _SEEN = 4, 8, 3
+
+
+class _Launcher:
+    """Starts the kernels of a program: as one graph, when all get addresses that have come before.
+
+    A training step gets the same memory again and again, since memory is reused.
+    """
+
+    def __init__(self, runtime: CupyRuntime, steps: Sequence[Step], addresses: np.ndarray) -> None:
+        self._runtime = runtime
+        self._addresses = addresses
+        self._prepared = [driver.Launch(step, addresses) for step in steps]
+        # By addresses a graph, or how often they came.
+        self._graphs: OrderedDict[bytes, driver.Graph | int] = OrderedDict()
+
+    def __call__(self, numbers: range) -> None:
+        with self._runtime.device:
+            stream = driver.stream_of(self._runtime._stream().ptr)
+            is_whole = len(numbers) == len(self._prepared) >= _LEAST_KERNELS
+            graph = self._graph() if is_whole else None
+            if graph is not None:
+                graph.start(stream)
+                return
+            for number in numbers:
+                self._prepared[number].start(stream)
+
+    def _graph(self) -> driver.Graph | None:
+        key = self._addresses.tobytes()
+        found = self._graphs.get(key, 0)
+        if isinstance(found, int):
+            found = driver.Graph(self._prepared) if found + 1 == _SEEN else found + 1
+            self._graphs[key] = found
+        self._graphs.move_to_end(key)
+        if len(self._graphs) > _KEPT_GRAPHS:
+            self._graphs.popitem(last=False)
+        return None if isinstance(found, int) else found
 
 
 class _Check:

@@ -1,11 +1,14 @@
 """Launches through the CUDA driver, whose library comes with the driver of a GPU.
 
-What a launch needs is prepared once: starting a kernel again is one call.
+What a launch needs is prepared once: starting a kernel again is one call, and so is starting many
+kernels whose parameters stay.
 """
 
 from __future__ import annotations
 
 import functools
+import weakref
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +23,19 @@ _DECLARED = """
 int cuLaunchKernel(
     void* function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
     unsigned shared, void* stream, void** parameters, void** extra);
+typedef struct {
+    void* function;
+    unsigned blocks[3], threads[3], shared;
+    void **parameters, **extra;
+    void *kernel, *context;
+} Parameters;
+int cuGraphCreate(void** graph, unsigned flags);
+int cuGraphAddKernelNode_v2(
+    void** node, void* graph, void** before, size_t count, const Parameters* parameters);
+int cuGraphInstantiateWithFlags(void** made, void* graph, unsigned long long flags);
+int cuGraphLaunch(void* made, void* stream);
+int cuGraphDestroy(void* graph);
+int cuGraphExecDestroy(void* made);
 int cuGetErrorString(int status, const char** text);
 """
 _SONAMES = ("libcuda.so.1", "nvcuda.dll")
@@ -42,6 +58,19 @@ def library() -> Any:
     )
 
 
+def check(status: int, what: str) -> None:
+    """Raises DeviceError, with the driver's words, unless a call has succeeded."""
+    if status:
+        text = ffi.new("const char**")
+        library().cuGetErrorString(status, text)
+        raise DeviceError(f"{what}: {ffi.string(text[0]).decode()}")
+
+
+def stream_of(address: int) -> Any:
+    """A stream by its address, as the driver takes it."""
+    return ffi.cast("void*", address)
+
+
 class Launch:
     """A kernel with the places of its parameters; the integers stay, the addresses may change."""
 
@@ -53,16 +82,46 @@ class Launch:
         places = [table + 8 * slot for slot in step.slots]
         error = table + 8 * (len(addresses) - 1)
         places += [*(own + 8 * k for k in range(len(self._integers))), error]
-        self._places = ffi.new("void*[]", [ffi.cast("void*", place) for place in places])
+        self.places = ffi.new("void*[]", [ffi.cast("void*", place) for place in places])
         self._kernel = step.kernel
-        function = ffi.cast("void*", step.kernel.ptr)
-        self._shape = (function, step.blocks, 1, 1, step.threads, 1, 1, 0)
+        # Function, blocks, threads and dynamic shared memory.
+        self.shape = (ffi.cast("void*", step.kernel.ptr), step.blocks, 1, 1, step.threads, 1, 1, 0)
         self._start = library().cuLaunchKernel
 
-    def start(self, stream: int) -> None:
+    def start(self, stream: Any) -> None:
         """Queues the kernel on a stream of the current GPU."""
-        status = self._start(*self._shape, ffi.cast("void*", stream), self._places, ffi.NULL)
+        status = self._start(*self.shape, stream, self.places, ffi.NULL)
         if status:
-            text = ffi.new("const char**")
-            library().cuGetErrorString(status, text)
-            raise DeviceError(f"a kernel was not launched: {ffi.string(text[0]).decode()}")
+            check(status, "a kernel was not launched")
+
+
+class Graph:
+    """Launches in order, with the parameters that they have now, which one call starts again."""
+
+    def __init__(self, launches: Sequence[Launch]) -> None:
+        driver = library()
+        graph, made = ffi.new("void**"), ffi.new("void**")
+        check(driver.cuGraphCreate(graph, 0), "a graph was not made")
+        before: Any = ffi.NULL
+        try:
+            for launch in launches:
+                node = ffi.new("void**")
+                function, *numbers, shared = launch.shape
+                grid = (numbers[:3], numbers[3:], shared)
+                parameters = ffi.new("Parameters*", (function, *grid, launch.places))
+                count = 0 if before == ffi.NULL else 1
+                status = driver.cuGraphAddKernelNode_v2(node, graph[0], before, count, parameters)
+                check(status, "a kernel was not added to a graph")
+                before = node
+            status = driver.cuGraphInstantiateWithFlags(made, graph[0], 0)
+            check(status, "a graph was not compiled")
+        finally:
+            driver.cuGraphDestroy(graph[0])
+        self._graph = made[0]
+        self._kept = launches
+        # At the end of the process the driver frees everything itself.
+        weakref.finalize(self, driver.cuGraphExecDestroy, made[0]).atexit = False
+
+    def start(self, stream: Any) -> None:
+        """Queues all launches on a stream of the current GPU."""
+        check(library().cuGraphLaunch(self._graph, stream), "a graph was not launched")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import itertools
 import os
 import shutil
 import sys
@@ -24,12 +25,14 @@ from metaop.dist.memory import _gpu_memory
 from metaop.executor import clear_programs
 from tests.cuda.emulator import arrays, nccl_stand_in, runtime, streams
 from tests.cuda.emulator.compiling import Kernel, parameter_types
+from tests.cuda.emulator.streams import StandInError
 
 # The kernels that were launched, by their numbers.
 launched: list[int] = []
 # Kernels keep the place of a thread in variables, so one runs at a time.
 _one_kernel = threading.Lock()
 _H2D, _D2H, _D2D = 1, 2, 3
+_handles = itertools.count(1)
 
 
 class CUDARuntimeError(RuntimeError):
@@ -70,14 +73,12 @@ class _Kernel:
         """The kernel of a handle."""
         return cls._all[int(driver.ffi.cast("intptr_t", handle)) - 1]
 
-    def put(self, blocks: int, threads: int, stream: int, parameters: Any) -> None:
-        """Queues the kernel; its parameters are read now, as the driver does."""
+    def put(self, blocks: int, threads: int, stream: int, words: Sequence[int]) -> None:
+        """Queues the kernel."""
         here = streams.current_device()
-        words = []
-        for number, is_buffer in enumerate(self._is_buffer):
-            words.append(driver.ffi.cast("long long*", parameters[number])[0])
+        for word, is_buffer in zip(words, self._is_buffer, strict=True):
             if is_buffer:
-                arrays.check_range(words[-1], 1, here)
+                arrays.check_range(word, 1, here)
         launched.append(len(launched))
 
         def run() -> None:
@@ -86,17 +87,73 @@ class _Kernel:
 
         streams.Stream.at(here, stream).put(run)
 
+    def words(self, parameters: Any) -> list[int]:
+        """The parameters, as they are now."""
+        ffi = driver.ffi
+        return [ffi.cast("long long*", parameters[k])[0] for k in range(len(self._is_buffer))]
+
+
+def _address(pointer: Any) -> int:
+    return int(driver.ffi.cast("intptr_t", pointer))
+
 
 class _Driver:
-    """The functions of the CUDA driver that metaop calls."""
+    """The functions of the CUDA driver that metaop calls, under their names."""
+
+    # Graphs by handle: lists of arguments of `put`.
+    graphs: dict[int, list[tuple[_Kernel, int, int, list[int]]]] = {}
 
     @staticmethod
     def cuLaunchKernel(function: Any, *rest: Any) -> int:
-        """Queues a kernel."""
-        (blocks, *_), (threads, *_) = rest[:3], rest[3:6]
-        stream, parameters = rest[7:9]
-        address = int(driver.ffi.cast("intptr_t", stream))
-        _Kernel.at(function).put(blocks, threads, address, parameters)
+        """Queues a kernel; its parameters are read now."""
+        kernel, (stream, parameters, _) = _Kernel.at(function), rest[7:]
+        kernel.put(rest[0], rest[3], _address(stream), kernel.words(parameters))
+        return 0
+
+    @classmethod
+    def cuGraphCreate(cls, graph: Any, flags: int) -> int:
+        """Makes an empty graph."""
+        return cls._new(graph, [])
+
+    @classmethod
+    def cuGraphAddKernelNode_v2(
+        cls, node: Any, graph: Any, before: Any, count: int, parameters: Any
+    ) -> int:
+        """Adds a kernel behind the one before; its parameters are read now."""
+        launches = cls.graphs[_address(graph)]
+        if count and _address(before[0]) != len(launches):
+            raise StandInError("a kernel is added behind one that is not the last of the graph")
+        kernel = _Kernel.at(parameters.function)
+        words = kernel.words(parameters.parameters)
+        launches.append((kernel, parameters.blocks[0], parameters.threads[0], words))
+        node[0] = driver.ffi.cast("void*", len(launches))
+        return 0
+
+    @classmethod
+    def cuGraphInstantiateWithFlags(cls, made: Any, graph: Any, flags: int) -> int:
+        """A copy of the graph, ready to be launched."""
+        return cls._new(made, list(cls.graphs[_address(graph)]))
+
+    @classmethod
+    def cuGraphLaunch(cls, made: Any, stream: Any) -> int:
+        """Queues all kernels of a graph."""
+        for kernel, blocks, threads, words in cls.graphs[_address(made)]:
+            kernel.put(blocks, threads, _address(stream), words)
+        return 0
+
+    @classmethod
+    def cuGraphDestroy(cls, graph: Any) -> int:
+        """Forgets a graph."""
+        del cls.graphs[_address(graph)]
+        return 0
+
+    cuGraphExecDestroy = cuGraphDestroy
+
+    @classmethod
+    def _new(cls, place: Any, launches: list[tuple[_Kernel, int, int, list[int]]]) -> int:
+        handle = next(_handles)
+        cls.graphs[handle] = launches
+        place[0] = driver.ffi.cast("void*", handle)
         return 0
 
 
