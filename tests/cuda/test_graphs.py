@@ -12,6 +12,7 @@ import pytest
 import metaop
 from metaop import nn
 from metaop.codegen.cuda import driver
+from metaop.codegen.cuda.dependencies import Access, predecessors
 from tests.cuda import emulator
 
 _STEPS = 20
@@ -52,6 +53,48 @@ def compare() -> None:
     finally:
         driver.Graph.start = start  # type: ignore[method-assign]
     print(len(started))
+
+
+def test_launches_wait_for_those_whose_memory_they_touch() -> None:
+    read, write = (
+        lambda start, stop: Access(start, stop, False),
+        lambda start, stop: Access(start, stop, True),
+    )
+    launches = [
+        [read(0, 8), write(8, 16)],
+        [read(0, 8), write(16, 24)],  # reads what the first reads
+        [read(12, 20), write(24, 32)],  # reads a part of both results
+        [read(24, 32), write(0, 4)],  # overwrites what the first two read
+        [read(8, 12), write(40, 44)],
+        [],
+    ]
+    assert list(predecessors(launches)) == [[], [], [1, 0], [2], [0], []]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_all_pairs_that_conflict_are_ordered(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    launches = [
+        [
+            Access(start, start + int(random.integers(1, 6)), bool(random.integers(2)))
+            for start in random.integers(0, 30, random.integers(1, 4)).tolist()
+        ]
+        for _ in range(25)
+    ]
+    found = list(predecessors(launches))
+    behind: list[set[int]] = []
+    for direct in found:
+        behind.append(set(direct).union(*(behind[one] for one in direct)))
+    for later, accesses in enumerate(launches):
+        conflicting = {
+            earlier
+            for earlier in range(later)
+            for one in launches[earlier]
+            for other in accesses
+            if one.start < other.stop and other.start < one.stop and (one.writes or other.writes)
+        }
+        # None is missing, and none waits without a reason.
+        assert conflicting <= behind[later] and set(found[later]) <= conflicting
 
 
 @pytest.mark.skipif(not emulator.is_available(), reason="the emulator needs g++")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -11,6 +12,7 @@ import numpy as np
 
 from metaop.codegen.checks import Check, unchecked
 from metaop.codegen.cuda import driver
+from metaop.codegen.cuda.dependencies import Access, predecessors
 from metaop.codegen.memory.buffers import Buffer, allocate
 from metaop.errors import DeviceError, OutOfMemoryError
 from metaop.unified_graph.faults import Fault, reported_fault
@@ -58,13 +60,24 @@ class DeviceProperties(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A launch: which of the program's addresses and which integers its kernel gets, in order."""
+    """A launch: which of the program's addresses and which integers its kernel gets, in order.
+
+    It accesses `nbytes` behind each address, and `writes` says where it does not only read.
+    """
 
     kernel: Any
     blocks: int
     threads: int
     slots: Sequence[int]
+    nbytes: Sequence[int]
+    writes: Sequence[bool]
     integers: Sequence[int]
+
+    def accesses(self, addresses: np.ndarray) -> list[Access]:
+        """What it accesses when it gets these addresses."""
+        starts = addresses[list(self.slots)].tolist()
+        stops = map(operator.add, starts, self.nbytes)
+        return list(map(Access, starts, stops, self.writes))
 
 
 Launcher = Callable[[range], None]
@@ -266,6 +279,7 @@ class _Launcher:
     def __init__(self, runtime: CupyRuntime, steps: Sequence[Step], addresses: np.ndarray) -> None:
         self._runtime = runtime
         self._addresses = addresses
+        self._steps = steps
         self._prepared = [driver.Launch(step, addresses) for step in steps]
         # By addresses a graph, or how often they came.
         self._graphs: OrderedDict[bytes, driver.Graph | int] = OrderedDict()
@@ -285,12 +299,17 @@ class _Launcher:
         key = self._addresses.tobytes()
         found = self._graphs.get(key, 0)
         if isinstance(found, int):
-            found = driver.Graph(self._prepared) if found + 1 == _SEEN else found + 1
+            found = self._made() if found + 1 == _SEEN else found + 1
             self._graphs[key] = found
         self._graphs.move_to_end(key)
         if len(self._graphs) > _KEPT_GRAPHS:
             self._graphs.popitem(last=False)
         return None if isinstance(found, int) else found
+
+    def _made(self) -> driver.Graph:
+        """A graph for the present addresses."""
+        accesses = [step.accesses(self._addresses) for step in self._steps]
+        return driver.Graph(self._prepared, predecessors(accesses))
 
 
 class _Check:

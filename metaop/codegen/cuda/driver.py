@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -96,23 +96,26 @@ class Launch:
 
 
 class Graph:
-    """Launches in order, with the parameters that they have now, which one call starts again."""
+    """Launches with the parameters that they have now, which one call starts again.
 
-    def __init__(self, launches: Sequence[Launch]) -> None:
+    Each waits for its `predecessors` only, so small kernels may run side by side.
+    """
+
+    def __init__(self, launches: Sequence[Launch], predecessors: Iterable[Sequence[int]]) -> None:
         driver = library()
         graph, made = ffi.new("void**"), ffi.new("void**")
         check(driver.cuGraphCreate(graph, 0), "a graph was not made")
-        before: Any = ffi.NULL
+        nodes = ffi.new("void*[]", len(launches))
         try:
-            for launch in launches:
-                node = ffi.new("void**")
+            for number, (launch, earlier) in enumerate(zip(launches, predecessors)):
                 function, *numbers, shared = launch.shape
                 grid = (numbers[:3], numbers[3:], shared)
                 parameters = ffi.new("Parameters*", (function, *grid, launch.places))
-                count = 0 if before == ffi.NULL else 1
-                status = driver.cuGraphAddKernelNode_v2(node, graph[0], before, count, parameters)
+                before = ffi.new("void*[]", [nodes[one] for one in earlier])
+                status = driver.cuGraphAddKernelNode_v2(
+                    nodes + number, graph[0], before, len(earlier), parameters
+                )
                 check(status, "a kernel was not added to a graph")
-                before = node
             status = driver.cuGraphInstantiateWithFlags(made, graph[0], 0)
             check(status, "a graph was not compiled")
         finally:

@@ -57,6 +57,8 @@ class CudaProgram:
                 made.layout.blocks(launch.nest, most),
                 made.layout.threads,
                 [slots.of[node] for node in launch.buffers],
+                [node.nbytes for node in launch.buffers],
+                [parameter.role != "read" for parameter in launch.nest.parameters],
                 made.arguments,
             )
             for launch, made in zip(schedule.launches, found)

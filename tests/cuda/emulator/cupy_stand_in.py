@@ -10,6 +10,7 @@ import atexit
 import ctypes
 import itertools
 import os
+import random
 import shutil
 import sys
 import tempfile
@@ -18,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from metaop.codegen.cuda import device, driver, kernels
 from metaop.dist.memory import _gpu_memory
@@ -97,11 +98,21 @@ def _address(pointer: Any) -> int:
     return int(driver.ffi.cast("intptr_t", pointer))
 
 
+class _Node(NamedTuple):
+    """A kernel of a graph, and the numbers of those that it waits for."""
+
+    kernel: _Kernel
+    blocks: int
+    threads: int
+    words: list[int]
+    earlier: set[int]
+
+
 class _Driver:
     """The functions of the CUDA driver that metaop calls, under their names."""
 
-    # Graphs by handle: lists of arguments of `put`.
-    graphs: dict[int, list[tuple[_Kernel, int, int, list[int]]]] = {}
+    # The kernels of graphs, by handle.
+    graphs: dict[int, list[_Node]] = {}
 
     @staticmethod
     def cuLaunchKernel(function: Any, *rest: Any) -> int:
@@ -119,13 +130,15 @@ class _Driver:
     def cuGraphAddKernelNode_v2(
         cls, node: Any, graph: Any, before: Any, count: int, parameters: Any
     ) -> int:
-        """Adds a kernel behind the one before; its parameters are read now."""
+        """Adds a kernel behind others; its parameters are read now."""
         launches = cls.graphs[_address(graph)]
-        if count and _address(before[0]) != len(launches):
-            raise StandInError("a kernel is added behind one that is not the last of the graph")
+        earlier = {_address(before[k]) - 1 for k in range(count)}
+        if not earlier <= set(range(len(launches))):
+            raise StandInError("a kernel is added behind one that is not in the graph")
         kernel = _Kernel.at(parameters.function)
         words = kernel.words(parameters.parameters)
-        launches.append((kernel, parameters.blocks[0], parameters.threads[0], words))
+        shape = parameters.blocks[0], parameters.threads[0]
+        launches.append(_Node(kernel, *shape, words, earlier))
         node[0] = driver.ffi.cast("void*", len(launches))
         return 0
 
@@ -136,9 +149,15 @@ class _Driver:
 
     @classmethod
     def cuGraphLaunch(cls, made: Any, stream: Any) -> int:
-        """Queues all kernels of a graph."""
-        for kernel, blocks, threads, words in cls.graphs[_address(made)]:
-            kernel.put(blocks, threads, _address(stream), words)
+        """Queues all kernels of a graph, in any order in which none comes before its own."""
+        nodes = cls.graphs[_address(made)]
+        waiting, done = set(range(len(nodes))), set()
+        while waiting:
+            number = random.choice([k for k in waiting if nodes[k].earlier <= done])
+            node = nodes[number]
+            node.kernel.put(node.blocks, node.threads, _address(stream), node.words)
+            waiting.remove(number)
+            done.add(number)
         return 0
 
     @classmethod
@@ -150,7 +169,7 @@ class _Driver:
     cuGraphExecDestroy = cuGraphDestroy
 
     @classmethod
-    def _new(cls, place: Any, launches: list[tuple[_Kernel, int, int, list[int]]]) -> int:
+    def _new(cls, place: Any, launches: list[_Node]) -> int:
         handle = next(_handles)
         cls.graphs[handle] = launches
         place[0] = driver.ffi.cast("void*", handle)
