@@ -41,7 +41,7 @@ from metaop.cuda.streams import (
 )
 from metaop.executor import realize
 from metaop.tensor.legacy import typed_tensors
-from metaop.tensor.options import DeviceLike, device_of
+from metaop.tensor.options import DeviceLike, device_of, index_of
 from metaop.unified_graph.tensor_type import Device
 from metaop.unified_graph.tracing import configured
 
@@ -72,7 +72,7 @@ def set_device(device: DeviceLike) -> None:
     """
     if isinstance(device, int) and device < 0:
         return
-    index = _index(device)
+    index = index_of(device)
     runtime(index)
     _choose(index)
 
@@ -147,15 +147,7 @@ def empty_cache() -> None:
 
 
 def _runtime(device: DeviceLike) -> Runtime:
-    return runtime(_index(device))
-
-
-def _index(device: DeviceLike) -> int:
-    if device is None:
-        return Device.current or 0
-    chosen = device_of(device)
-    assert isinstance(chosen, Device)
-    return chosen.index or 0
+    return runtime(index_of(device))
 
 
 # FloatTensor, LongTensor, …: tests of the type, and constructors on the first GPU.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from metaop.codegen.cuda.device import device_count, runtime
 from metaop.errors import OutOfMemoryError
-from metaop.tensor.options import DeviceLike
+from metaop.tensor.options import DeviceLike, index_of
 
 __all__ = [
     "OutOfMemoryError",
@@ -19,22 +20,23 @@ __all__ = [
 
 
 def max_memory_allocated(device: DeviceLike = None) -> int:
-    """The bytes in use; peaks are what is reserved, because freed memory is kept for reuse."""
-    return max_memory_reserved(device)
+    """The most bytes that were in use at a time."""
+    return _most(device)[0]
 
 
 def max_memory_reserved(device: DeviceLike = None) -> int:
-    """The bytes taken from a GPU; they are given back by `empty_cache` only."""
-    from metaop.cuda import memory_reserved
+    """The most bytes that were taken from a GPU at a time."""
+    return _most(device)[1]
 
-    return memory_reserved(device)
+
+def _most(device: DeviceLike) -> tuple[int, int]:
+    return runtime(index_of(device)).most_memory() if device_count() else (0, 0)
 
 
 def reset_peak_memory_stats(device: DeviceLike = None) -> None:
-    """Gives unused memory back, so that the peak is what is in use."""
-    from metaop.cuda import empty_cache
-
-    empty_cache()
+    """Lets `max_memory_allocated` and `max_memory_reserved` begin with what is there now."""
+    if device_count():
+        runtime(index_of(device)).forget_most_memory()
 
 
 reset_max_memory_allocated = reset_peak_memory_stats

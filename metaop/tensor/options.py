@@ -43,6 +43,11 @@ def device_of(device: DeviceLike) -> Device:
     return default_device.device if device is None else Device(device)
 
 
+def index_of(device: DeviceLike) -> int:
+    """The number of the GPU that is named; that of the current one for None."""
+    return (Device.current if device is None else device_of(device).index) or 0
+
+
 class DefaultDevice:
     """Where new tensors are made unless the call says so (`set_default_device`)."""
 

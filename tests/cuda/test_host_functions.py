@@ -49,6 +49,23 @@ def checked() -> metaop.Tensor:
     return x.detach()
 
 
+def peaks() -> metaop.Tensor:
+    if metaop.cuda.is_available():
+        small = metaop.ones(10)
+        metaop.cuda.synchronize()
+        metaop.cuda.reset_peak_memory_stats()
+        before = metaop.cuda.max_memory_allocated()
+        large = metaop.ones(1 << 20, device="cuda") + 1
+        metaop.cuda.synchronize()
+        del large
+        most = metaop.cuda.max_memory_allocated()
+        assert most >= before + (4 << 20) and metaop.cuda.max_memory_reserved() >= most
+        metaop.cuda.reset_peak_memory_stats()
+        assert metaop.cuda.max_memory_allocated() < most
+        return small
+    return metaop.ones(10)
+
+
 FUNCTIONS: dict[str, Callable[[], metaop.Tensor]] = {
     "orthogonal_": lambda: nn.init.orthogonal_(metaop.empty(4, 3)),
     "sparse_": lambda: nn.init.sparse_(metaop.empty(4, 3), 0.3),
@@ -57,6 +74,7 @@ FUNCTIONS: dict[str, Callable[[], metaop.Tensor]] = {
     ),
     "pack_padded_sequence": packed,
     "default_collate": collated,
+    "max_memory_allocated": peaks,
     "graph": messages,
     "save_image": saved,
     "gradcheck": checked,

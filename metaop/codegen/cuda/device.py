@@ -140,6 +140,12 @@ class Runtime(Protocol):
     def memory_reserved(self) -> int:
         """The bytes reserved on the device, including those cached for later buffers."""
 
+    def most_memory(self) -> tuple[int, int]:
+        """The most bytes of live buffers, and reserved, since the start or `forget_most_memory`."""
+
+    def forget_most_memory(self) -> None:
+        """Lets `most_memory` begin with what there is now."""
+
     def empty_cache(self) -> None:
         """Returns memory that no buffer uses to the device."""
 
@@ -153,6 +159,7 @@ class CupyRuntime:
     def __init__(self, index: int) -> None:
         self._cupy = _cupy()
         self.index = index
+        self._most = (0, 0)
         self.device = self._cupy.cuda.Device(index)
         self.architecture = f"sm_{self.device.compute_capability}"
         self.multiprocessors = int(self.device.attributes["MultiProcessorCount"])
@@ -167,6 +174,7 @@ class CupyRuntime:
                 raise OutOfMemoryError(
                     message, fix="use smaller batches, or free tensors that are not needed"
                 ) from None
+            self._most = self.most_memory()
         return DeviceBuffer(memory.ptr, nbytes, self, memory, is_pooled=True)
 
     def copy_from_host(self, target: DeviceBuffer, source: Buffer) -> None:
@@ -242,6 +250,14 @@ class CupyRuntime:
 
     def memory_reserved(self) -> int:
         return self._pool().total_bytes()
+
+    def most_memory(self) -> tuple[int, int]:
+        allocated, reserved = self._most
+        pool = self._pool()
+        return max(allocated, pool.used_bytes()), max(reserved, pool.total_bytes())
+
+    def forget_most_memory(self) -> None:
+        self._most = (0, 0)
 
     def empty_cache(self) -> None:
         with self.device:

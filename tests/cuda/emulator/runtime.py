@@ -108,6 +108,12 @@ class EmulatedRuntime:
     def memory_reserved(self) -> int:
         return 0
 
+    def most_memory(self) -> tuple[int, int]:
+        return 0, 0
+
+    def forget_most_memory(self) -> None:
+        return
+
     def empty_cache(self) -> None:
         return
 
