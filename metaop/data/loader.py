@@ -15,7 +15,10 @@ from metaop.data.sampler import BatchSampler, RandomSampler, SequentialSampler
 from metaop.data.worker import Plan
 from metaop.data.worker_pool import WorkerPool
 from metaop.errors import ArgumentError
+from metaop.tensor.core import Tensor
+from metaop.tensor.devices import pinned
 from metaop.tensor.generator import Generator, default_generator
+from metaop.trees import tree_map_only
 
 # The order of samples depends on these, so they cannot change after construction.
 _FIXED = frozenset(
@@ -33,7 +36,7 @@ class DataLoader:
 
     The arguments are PyTorch's. With `num_workers > 0`, processes fetch and collate batches in
     advance, `prefetch_factor` each; batches arrive in order through shared memory.
-    `pin_memory` is accepted and has no effect: batches are in pageable memory.
+    `pin_memory` puts the tensors of a batch in memory that GPUs read by themselves.
     An exception in a worker is raised here with the worker's traceback. A worker that dies, or
     takes more than `timeout` seconds for a batch, raises RuntimeError.
 
@@ -173,6 +176,8 @@ class DataLoader:
 
     def __iter__(self) -> Iterator[Any]:
         batches = self.__iterate_here() if self.num_workers == 0 else self.__iterate_with_workers()
+        if self.pin_memory:
+            batches = (tree_map_only(Tensor, pinned, batch) for batch in batches)
         return self.__watched(batches) if watchers else batches
 
     def __watched(self, batches: Iterator[Any]) -> Iterator[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -19,6 +19,8 @@ from metaop.unified_graph.faults import Fault, reported_fault
 
 # The most bytes that a kernel reads at once.
 _ALIGNMENT = 16
+# The driver's number for host memory that devices read by themselves.
+_PAGE_LOCKED = 1
 
 
 class DeviceBuffer:
@@ -98,8 +100,19 @@ class Runtime(Protocol):
     def allocate(self, nbytes: int) -> DeviceBuffer:
         """Memory with arbitrary contents."""
 
-    def copy_from_host(self, target: DeviceBuffer, source: Buffer) -> None:
-        """Copies all bytes of `source` to the front of `target`."""
+    def copy_from_host(
+        self, target: DeviceBuffer, source: Buffer, non_blocking: bool = False
+    ) -> None:
+        """Copies all bytes of `source` to the front of `target`.
+
+        The program may change `source` afterwards, unless it is pinned and the copy `non_blocking`.
+        """
+
+    def pinned(self, nbytes: int) -> Buffer:
+        """Host memory that the device reads by itself, while the program goes on."""
+
+    def is_pinned(self, buffer: Buffer) -> bool:
+        """Whether the device reads a buffer by itself."""
 
     def copy_to_host(self, target: Buffer, source: DeviceBuffer) -> None:
         """Copies as many bytes as `target` has."""
@@ -160,6 +173,8 @@ class CupyRuntime:
         self._cupy = _cupy()
         self.index = index
         self._most = (0, 0)
+        # Pinned memory that the device reads, with the end of the copy.
+        self._reads: deque[tuple[Any, Buffer]] = deque()
         self.device = self._cupy.cuda.Device(index)
         self.architecture = f"sm_{self.device.compute_capability}"
         self.multiprocessors = int(self.device.attributes["MultiProcessorCount"])
@@ -177,9 +192,25 @@ class CupyRuntime:
             self._most = self.most_memory()
         return DeviceBuffer(memory.ptr, nbytes, self, memory, is_pooled=True)
 
-    def copy_from_host(self, target: DeviceBuffer, source: Buffer) -> None:
-        # The driver has copied pageable memory when the call returns.
+    def copy_from_host(
+        self, target: DeviceBuffer, source: Buffer, non_blocking: bool = False
+    ) -> None:
         self._copy(target.address, source.address, source.nbytes, "memcpyHostToDevice")
+        # The driver has copied pageable memory when the call returns.
+        if self.is_pinned(source):
+            self._reads.append((self.marker(), source))
+            if not non_blocking:
+                self._reads[-1][0].synchronize()
+        while self._reads and self._reads[0][0].done:
+            self._reads.popleft()
+
+    def pinned(self, nbytes: int) -> Buffer:
+        memory = self._cupy.cuda.alloc_pinned_memory(max(nbytes, 1))
+        return Buffer.from_numpy(np.frombuffer(memory, np.uint8, nbytes))
+
+    def is_pinned(self, buffer: Buffer) -> bool:
+        driver = self._cupy.cuda.runtime
+        return bool(driver.pointerGetAttributes(buffer.address).type == _PAGE_LOCKED)
 
     def copy_to_host(self, target: Buffer, source: DeviceBuffer) -> None:
         self._copy(target.address, source.address, target.nbytes, "memcpyDeviceToHost")

@@ -9,9 +9,9 @@ import numpy as np
 
 from metaop.errors import ArgumentTypeError
 from metaop.operators.basic import convert
+from metaop.tensor import devices
 from metaop.tensor.arguments import sizes, wrap_dim
 from metaop.tensor.core import Tensor, from_array, wrap
-from metaop.tensor.devices import moved
 from metaop.tensor.options import default_device, device_of
 from metaop.tensor.promotion import defaults
 from metaop.tensor.surface import method, public
@@ -37,14 +37,14 @@ def to(
 
     Accepts what PyTorch's `to` accepts: a dtype, a device, a device and a dtype, another tensor.
     """
+    flags: list[builtins.bool] = []
     for argument in args:
         if isinstance(argument, DType):
             dtype = argument
         elif isinstance(argument, Tensor):
             dtype, device = argument.dtype, argument.device
         elif isinstance(argument, builtins.bool):
-            # Positional flags are non_blocking and then copy.
-            copy = copy or (argument and isinstance(args[-2], builtins.bool))
+            flags.append(argument)
         elif isinstance(argument, (Device, str, builtins.int)):
             device = argument
         elif argument is not None:
@@ -52,12 +52,14 @@ def to(
                 f"to() received {builtins.type(argument).__name__}",
                 fix="pass a dtype, a device or a tensor",
             )
+    # Positional flags are non_blocking and then copy.
+    non_blocking, copy = (a or b for a, b in zip((non_blocking, copy), (*flags, False, False)))
     call = input.call
     result = input
     if dtype is not None and dtype is not call.type.dtype:
         result = wrap(record(convert, (call,), (dtype,)))
     if device is not None:
-        result = moved(result, device_of(device))
+        result = devices.moved(result, device_of(device), non_blocking)
     return result.clone() if copy and result is input else result
 
 
@@ -136,7 +138,8 @@ def cpu(input: Tensor, memory_format: Any = None) -> Tensor:
 @method()
 def cuda(input: Tensor, device: Any = None, non_blocking: Any = False) -> Tensor:
     """The tensor on a CUDA device, the first one unless `device` says otherwise."""
-    return to(input, device="cuda" if device is None else device)
+    place = "cuda" if device is None else device
+    return to(input, device=place, non_blocking=builtins.bool(non_blocking))
 
 
 @method()
@@ -330,14 +333,17 @@ def get_device(input: Tensor) -> builtins.int:
 
 @method()
 def pin_memory(input: Tensor, device: Any = None) -> Tensor:
-    """The tensor itself: transfers allocate their own staging memory."""
-    return input
+    """A copy in memory that GPUs read by themselves, so that `to(…, non_blocking=True)` returns.
+
+    Without a GPU, the tensor itself. Raises DeviceError for tensors that are not on the CPU.
+    """
+    return devices.pinned(input)
 
 
 @method()
 def is_pinned(input: Tensor, device: Any = None) -> builtins.bool:
-    """False: memory of tensors is never page-locked."""
-    return False
+    """Whether the tensor lies in memory that GPUs read by themselves."""
+    return devices.is_pinned(input)
 
 
 @method()

@@ -15,11 +15,14 @@ import shutil
 import sys
 import tempfile
 import threading
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from metaop.codegen.cuda import device, driver, kernels
 from metaop.dist.memory import _gpu_memory
@@ -176,12 +179,29 @@ class _Driver:
         return 0
 
 
-class _PinnedMemory(bytearray):
-    """Host memory that a GPU writes by itself."""
+class _PinnedMemory:
+    """Host memory that a GPU reads and writes by itself, when its stream comes to it."""
 
-    @property
-    def ptr(self) -> int:
-        return ctypes.addressof(ctypes.c_char.from_buffer(self))
+    # Addresses and sizes of all that there is; aligned as the driver's.
+    live: dict[int, int] = {}
+
+    def __new__(cls, size: int) -> Any:
+        raw = np.full(size + 512, 0xFF, np.uint8)
+        # No array of NumPy: views keep it alive, and not what lies behind it.
+        memory = (ctypes.c_char * size).from_buffer(raw, -raw.ctypes.data % 512)
+        memory.ptr = ctypes.addressof(memory)
+        cls.live[memory.ptr] = size
+        weakref.finalize(memory, cls.live.pop, memory.ptr)
+        return memory
+
+    @classmethod
+    def holds(cls, address: int) -> bool:
+        """Whether an address lies in pinned memory."""
+        return any(one <= address < one + size for one, size in list(cls.live.items()))
+
+
+class _Attributes(NamedTuple):
+    type: int
 
 
 class _Pool:
@@ -199,7 +219,7 @@ def _memcpy(dst: int, src: int, size: int, kind: int, stream: int) -> None:
     for address, is_there in ((dst, kind != _D2H), (src, kind != _H2D)):
         if is_there:
             arrays.check_range(address, size, here)
-    if kind == _H2D:
+    if kind == _H2D and not _PinnedMemory.holds(src):
         # The driver has taken the values over when the call returns.
         values = ctypes.string_at(src, size)
         streams.Stream.at(here, stream).put(lambda: ctypes.memmove(dst, values, size))
@@ -242,6 +262,7 @@ def install(devices: int | None = None, nccl: bool = True) -> ModuleType:
         memcpyDeviceToHost=_D2H,
         memcpyHostToDevice=_H2D,
         memsetAsync=_memset,
+        pointerGetAttributes=lambda ptr: _Attributes(int(_PinnedMemory.holds(ptr))),
         setDevice=lambda index: streams.Device(index).use(),
     )
     memory = _module("cupy.cuda.memory", OutOfMemoryError=OutOfMemoryError)

@@ -19,7 +19,7 @@ from metaop.codegen.cuda.device import (
     Step,
     fault_in,
 )
-from metaop.codegen.memory.buffers import Buffer
+from metaop.codegen.memory.buffers import Buffer, allocate
 from metaop.unified_graph.faults import Fault
 from tests.cuda.emulator.compiling import Kernel, compiled, launcher
 
@@ -51,8 +51,16 @@ class EmulatedRuntime:
         memory = np.full(max(nbytes, 1), 0xFF, np.uint8)
         return DeviceBuffer(memory.ctypes.data, nbytes, self, memory, is_pooled=True)
 
-    def copy_from_host(self, target: DeviceBuffer, source: Buffer) -> None:
+    def copy_from_host(
+        self, target: DeviceBuffer, source: Buffer, non_blocking: bool = False
+    ) -> None:
         ctypes.memmove(target.address, source.address, source.nbytes)
+
+    def pinned(self, nbytes: int) -> Buffer:
+        return allocate(nbytes)
+
+    def is_pinned(self, buffer: Buffer) -> bool:
+        return False
 
     def copy_to_host(self, target: Buffer, source: DeviceBuffer) -> None:
         ctypes.memmove(target.address, source.address, target.nbytes)
