@@ -77,8 +77,6 @@ LEGAL = {
         "fork_rng": {"devices"},
         "get_rng_state": {"device"},
         "set_rng_state": {"device"},
-        "reset_max_memory_allocated": {"device"},
-        "reset_peak_memory_stats": {"device"},
         "stream": {"stream"},
     },
     NO_COMPILER: {
@@ -103,7 +101,7 @@ LEGAL = {
         "is_available": {"tensors"},
         "memory_summary": {"abbreviated"},
         "pin_memory": {"device"},
-        "is_pinned": {"device", "input"},
+        "is_pinned": {"device"},
         "init_process_group": {"group_name"},
         "get_backend": {"group"},
         "broadcast_object_list": {"device"},
