@@ -34,10 +34,11 @@ _PARTIAL = 8192
 class Cut(NamedTuple):
     """The parts of what a reduction reduces.
 
-    A part has one index of each reduced axis in `whole`, and one of `pieces` pieces of the axes in
-    `run`, joined to one axis. With `neighbours`, parts of neighbouring results are contiguous in
-    memory, else all parts of one result. A product is cut `in_factors` if it must stay a product of
-    two factors, so that the first stage is a contraction.
+    A part has one index of each reduced axis in `whole`, and one of at most `pieces` pieces of the
+    axes in `run`, joined to one axis. The length of a piece is a multiple of `multiple`. With
+    `neighbours`, parts of neighbouring results are contiguous in memory, else all parts of one
+    result. A product is cut `in_factors` if it must stay a product of two factors, so that the
+    first stage is a contraction.
     """
 
     whole: tuple[int, ...]
@@ -45,6 +46,7 @@ class Cut(NamedTuple):
     pieces: int = 1
     neighbours: bool = False
     in_factors: bool = False
+    multiple: int = 1
 
 
 class Source(NamedTuple):
@@ -148,7 +150,7 @@ def _box_of(shape: Shape, cut: Cut) -> _Box:
     """The axes of a box in order, with a run replaced by its pieces."""
     run = [shape[k] for k in cut.run]
     length = math.prod(run)
-    piece = -(-length // cut.pieces)
+    piece = -(-length // (cut.pieces * cut.multiple)) * cut.multiple
     names: dict[int, int] = {}
     extents: list[int] = []
     for k, extent in enumerate(shape):

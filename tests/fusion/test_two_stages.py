@@ -58,6 +58,7 @@ CUTS = {
     "one axis, exactly": Cut((), (1,), 4),
     "one axis, with a rest": Cut((), (1,), 5),
     "neighbouring results": Cut((), (1,), 5, neighbours=True),
+    "pieces of a multiple": Cut((), (1,), 5, multiple=4),
     "a joined run": Cut((), (1, 3), 7),
     "a whole axis": Cut((1,)),
     "a whole axis and pieces": Cut((1,), (3,), 2, neighbours=True),

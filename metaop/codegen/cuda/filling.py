@@ -13,7 +13,7 @@ from collections.abc import Callable
 from metaop.codegen.cuda.layout import BLOCK, rows_for
 from metaop.codegen.lowering.base.loops import joined_plan, plain_plan
 from metaop.codegen.lowering.contractions.axes import sum_type
-from metaop.codegen.lowering.contractions.shared_tiles import Product, best_pieces
+from metaop.codegen.lowering.contractions.shared_tiles import PIECE, Product, best_pieces
 from metaop.codegen.lowering.reductions.rows import SHORT_LANES, RowReduction
 from metaop.codegen.machine import PLAIN
 from metaop.fusion.kernel import Kernel
@@ -41,7 +41,7 @@ def cut_to_fill(source: Source) -> Cut | None:
     if contraction is None:
         return _cut_rows(source)
     pieces = _pieces_of_depth(source.node, contraction, source.processors)
-    return None if pieces < 2 else Cut((), source.reduced, pieces, True, True)
+    return None if pieces < 2 else Cut((), source.reduced, pieces, True, True, PIECE)
 
 
 def _cut_rows(source: Source) -> Cut | None:

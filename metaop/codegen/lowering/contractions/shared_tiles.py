@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from metaop.fusion.recognise import Contraction
 from metaop.reindex.meta_op import Reindex
+from metaop.unified_graph.access import Within
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.node import Node
 
@@ -29,13 +30,14 @@ _SYNCHRONISED = 150
 # Clocks before the first multiplication of a block and after the last, and those that other blocks
 # on the multiprocessor cannot use.
 _LATENCY, _OUTSIDE = 1500, 300
-# The cost of guards where pieces are unequal, and the most of the time of a whole contraction that
-# one in pieces may take to be worth a second launch.
-_GUARDED, _WORTH = 1.1, 0.9
+# The cost of guards where the last piece is shorter, and the most of the time of a whole one that a
+# contraction in pieces may take to be worth a second launch.
+_GUARDED, _WORTH = 1.03, 0.9
 # Clocks of another launch, and bytes of partial results that pass in a clock.
 LAUNCH, _PARTIAL_BYTES = 6000, 1500
-# The most pieces of a depth, and the fewest steps of one.
-_PIECES, _STEPS = 64, 4
+# The length of a piece of a depth is a multiple of this, so that all but the last one have whole
+# steps. The most pieces, and the fewest steps of one.
+PIECE, _PIECES, _STEPS = 16, 64, 4
 # The most registers for sums, in bytes, and the threads of a block that may have more besides.
 _SUMS, _BLOCK = 256, 128
 
@@ -101,9 +103,10 @@ class Product(NamedTuple):
 
 
 def _is_guarded(factor: Node) -> bool:
-    """Whether a factor is a view with guards, such as a padded image."""
+    """Whether a factor is a view that begins before its source, such as a padded image."""
     while isinstance(factor.op, Reindex):
-        if factor.op.map.guards:
+        # Others are those of a last piece, which are the same for all rows or columns.
+        if any(guard.expr.low < 0 for guard in factor.op.map.guards if isinstance(guard, Within)):
             return True
         factor = factor.inputs[0]
     return False
@@ -177,8 +180,9 @@ def _busy(product: Product, tile: SharedTile) -> float:
 def _with_pieces(product: Product, tile: SharedTile, processors: int, pieces: int) -> float:
     if pieces == 1:
         return clocks(product, tile, processors)
-    length = -(-product.depth // pieces)
+    length = -(-product.depth // (pieces * PIECE)) * PIECE
+    pieces = -(-product.depth // length)
     part = product._replace(batch=product.batch * pieces, depth=length)
-    found = clocks(part, tile, processors) * (_GUARDED if product.depth % pieces else 1)
+    found = clocks(part, tile, processors) * (_GUARDED if product.depth % length else 1)
     results = product.batch * product.rows * product.columns * product.dtype.itemsize
     return found + LAUNCH + 2 * pieces * results / _PARTIAL_BYTES
