@@ -3,9 +3,9 @@
 Statements are counted as their loops repeat them, guards as if they held. An instruction is
 counted for each operation (a multiplication that is added to something is one with the addition),
 access and division of an index. As compilers hoist them, loads in loops that are written out count
-once for the axes they depend on, 16 bytes of shared memory at once, and divisions once for the
-innermost loop that changes them. Sectors are those that the 32 lanes of the first warp touch in the
-first iteration. What a user's own text does is not counted.
+once for the axes they depend on, 16 bytes of shared memory or of a part at once, and divisions once
+for the innermost loop that changes them. Sectors are those that the 32 lanes of the first warp
+touch in the first iteration. What a user's own text does is not counted.
 """
 
 from __future__ import annotations
@@ -102,8 +102,12 @@ class _Counter:
         self.instructions = self.sectors = 0.0
         self._requested: dict[int, float] = {}
         wanted = self.layout.parts.positions
-        accesses = enumerate(access for access, _ in numbered(nest.body))
-        self._in_parts = {id(access) for position, access in accesses if position in wanted}
+        # The loop of each access that comes in parts.
+        self._in_parts = {
+            id(access): loop.axis
+            for position, (access, loop) in enumerate(numbered(nest.body))
+            if position in wanted and loop is not None
+        }
         self._registers = {
             alloc.buffer for alloc in _allocations(nest.body) if alloc.space == "register"
         }
@@ -227,13 +231,14 @@ class _Counter:
         size = self._sizes[access.buffer]
         places = self._places(access.offset, free) * size
         groups = np.arange(places.shape[1])
-        if access.buffer < 0:
+        along = self._in_parts.get(id(access))
+        if access.buffer < 0 or along in free:
             groups = np.unique(places[0] // _TOGETHER, return_inverse=True)[1]
         count = int(groups.max()) + 1
         times /= places.shape[1]
         lanes = [places[:, groups == k] for k in range(count)]
         touched = sum(_sectors(one, size, access.buffer < 0) for one in lanes)
-        width = self.layout.parts.width if id(access) in self._in_parts else 1
+        width = 1 if along is None or along in free else self.layout.parts.width
         own = 1 + _TEST * len(access.conditions)
         self.instructions += times * count * own / width
         self._divisions(access.offset)

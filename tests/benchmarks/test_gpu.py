@@ -155,6 +155,9 @@ def test_a_product() -> None:
     multiplications = size**3 / 32
     # Thirty-two of them for three loads of shared memory, beside what fills it.
     assert 1.09 * multiplications < found.instructions < 1.5 * multiplications
+    # Every block reads panels of both factors in whole sectors; shared memory gets and gives more.
+    read = 256 * 128 * size * 4 / 32
+    assert 4 * read < found.sectors < 5 * read
     assert found.products == "float32"
     # Two slots for two panels of 16 steps, 64 elements and 4 for the sake of banks.
     assert found.shared == 2 * 2 * 16 * 68 * 4
