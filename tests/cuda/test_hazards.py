@@ -19,15 +19,16 @@ def place(terms: tuple[tuple[ir.Factor, ir.Integer], ...]) -> ir.Sum:
     return ir.Sum(((ir.LoopIndex("t"), 1), *terms), 0)
 
 
-def turns(slots: int, size: ir.Integer, shift: int = 0) -> ir.For:
+def turns(slots: int | None, size: ir.Integer, shift: int = 0) -> ir.For:
     """A loop that writes a slot of shared memory, and then reads it."""
-    number = ir.Sum(((ir.LoopIndex("k"), 1),), shift)
-    at = place(((ir.RemainderIndex(number, slots), size),))
+    turn = ir.LoopIndex("k")
+    number = ir.RemainderIndex(ir.Sum(((turn, 1),), shift), slots) if slots else turn
+    at = place(((number, size),))
     write = ir.For("t", 32, "serial", (ir.Store(PANEL, at, ir.Number(0, F32)),), vector=True)
     read = ir.For(
         "t", 32, "serial", (ir.Store(0, place(()), ir.Load(PANEL, at, F32)),), vector=True
     )
-    return ir.For("k", 9, "serial", (write, read))
+    return ir.For("k", 9 if slots else SIZE // 32, "serial", (write, read))
 
 
 def entered(loop: ir.For) -> Hazards:
@@ -36,9 +37,10 @@ def entered(loop: ir.For) -> Hazards:
     return hazards
 
 
-def test_turns_do_not_meet_in_slots() -> None:
-    hazards = entered(turns(2, 32))
-    loop = turns(2, 32)
+@pytest.mark.parametrize("slots", (2, None), ids=("in turn", "one each"))
+def test_turns_do_not_meet_in_slots(slots: int | None) -> None:
+    loop = turns(slots, 32)
+    hazards = entered(loop)
     assert [hazards.must_wait(statement) for statement in loop.body] == [False, True]
 
 
@@ -47,6 +49,7 @@ NOT_SLOTS = {
     "slots that overlap": turns(2, 16),
     "slots of a size that only the run tells": turns(2, ir.Argument(0)),
     "slots in another order": turns(2, 32, 1),
+    "turns that overlap": turns(None, 16),
 }
 
 
@@ -76,5 +79,6 @@ def test_a_pipeline_has_one_barrier_a_step(name: str) -> None:
     outputs = CASES[name]()
     launches = schedule(inputs_of(outputs), outputs, machine_of(name)).launches
     nest = next(x.nest for x in launches if x.nest.name.startswith("contraction"))
-    before, _, steps = emit(nest, "kernel").partition("for (index_t kb")
-    assert before.count("__syncthreads();") == steps.count("__syncthreads();") == 1
+    before, _, steps = emit(nest, "kernel").partition("        for (index_t kb")
+    inside = steps.partition("\n        }\n")[0]
+    assert before.count("__syncthreads();") == inside.count("__syncthreads();") == 1

@@ -35,7 +35,9 @@ def product(rows: int, depth: int, columns: int, dtype: DType = dtypes.float32) 
 @pytest.mark.parametrize("tile", TILES)
 def test_threads_share_a_tile_evenly(tile: SharedTile) -> None:
     assert tile.threads % 32 == 0
-    assert tile.threads * tile.down * tile.across == tile.rows * tile.columns
+    own = tile.threads // tile.slices
+    assert own % 32 == 0 and own * tile.down * tile.across == tile.rows * tile.columns
+    assert tile.depth % tile.slices == 0 and tile.rows * tile.columns % tile.threads == 0
     for side in (tile.rows, tile.columns):
         assert tile.depth * side % tile.threads == 0
     # Threads that run along the depth have one step each.

@@ -94,25 +94,32 @@ class Hazards:
 
         They do if no statement does both.
         """
-        size, turn = self.sizes.get(buffer), ir.Sum(((ir.LoopIndex(loop.axis), 1),), 0)
+        size = self.sizes.get(buffer)
         for statement in loop.body:
             reads, writes = accesses(statement)
             if buffer in reads & writes:
                 return False
-        return size is not None and all(
-            any(
-                isinstance(factor, ir.RemainderIndex)
-                and factor.dividend == turn
-                and isinstance(factor.divisor, int)
-                and isinstance(coefficient, int)
-                and factor.divisor > 1
-                and factor.divisor * coefficient == size
-                for factor, coefficient in offset.terms
-            )
-            for offset in offsets(loop.body, buffer)
+        return isinstance(size, int) and all(
+            any(_is_slot(factor, coefficient, loop, size) for factor, coefficient in one.terms)
+            for one in offsets(loop.body, buffer)
         )
 
     def clear(self) -> None:
         """Records that all lanes have synchronised."""
         self.reads.clear()
         self.writes.clear()
+
+
+def _is_slot(factor: ir.Factor, coefficient: ir.Integer, loop: ir.For, size: int) -> bool:
+    """Whether a term is the start of a slot, of which a buffer has several in turn or one per turn.
+
+    An access stays in its slot, because one in the last slot would leave the buffer otherwise.
+    """
+    turn, slots = ir.LoopIndex(loop.axis), loop.extent
+    if isinstance(factor, ir.RemainderIndex) and factor.dividend == ir.Sum(((turn, 1),), 0):
+        slots = factor.divisor
+    elif factor != turn:
+        return False
+    if not isinstance(coefficient, int) or not isinstance(slots, int):
+        return False
+    return slots > 1 and slots * coefficient == size

@@ -32,78 +32,78 @@ extern "C" __global__ void __launch_bounds__(128, 3) contraction_add_relu(
     long long* error)
 {
     const int lane = threadIdx.x;
-    __shared__ __align__(16) float shared1[1152];
-    float tile4[4];
-    __shared__ __align__(16) float shared2[1152];
-    float tile5[4];
-    float tile3[8];
+    __shared__ __align__(16) float shared1[2304];
+    float tile4[8];
+    __shared__ __align__(16) float shared2[2304];
+    float tile5[8];
+    float tile3[16];
     for (index_t p = blockIdx.x; p < 4; p += gridDim.x) {
         {
             const index_t t = lane;
             #pragma unroll
-            for (index_t i = 0; i < 8; ++i) {
+            for (index_t i = 0; i < 16; ++i) {
                 tile3[i] = 0.0f;
             }
         }
         {
             const index_t t = lane;
             #pragma unroll
-            for (index_t c = 0; c < 4; ++c) {
+            for (index_t c = 0; c < 8; ++c) {
                 #pragma unroll
                 for (index_t v = 0; v < 1; ++v) {
-                    tile4[c] = inside(c * 8 + (t / 16) + (p % 2) * 32, 40) && inside(t % 16, 1) ? to_float(b0[c * 264 + (t / 16) * 33 + (p % 2) * 1056 + (t % 16)]) : 0.0f;
+                    tile4[c] = inside(c * 4 + (t / 32) + (p % 2) * 32, 40) && inside(t % 32, 1) ? to_float(b0[c * 132 + (t / 32) * 33 + (p % 2) * 1056 + (t % 32)]) : 0.0f;
                 }
             }
         }
         {
             const index_t t = lane;
             #pragma unroll
-            for (index_t c = 0; c < 4; ++c) {
+            for (index_t c = 0; c < 8; ++c) {
                 #pragma unroll
                 for (index_t v = 0; v < 1; ++v) {
-                    tile5[c] = inside(c * 8 + (p / 2) * 32 + (t % 8), 50) && inside(t / 8, 1) ? to_float(b1[c * 8 + (p / 2) * 32 + (t / 8) * 50 + (t % 8)]) : 0.0f;
+                    tile5[c] = inside((p / 2) * 32 + (c % 4) * 8 + (t % 8), 50) && inside((c / 4) * 16 + (t / 8), 1) ? to_float(b1[(c / 4) * 800 + (p / 2) * 32 + (t / 8) * 50 + (c % 4) * 8 + (t % 8)]) : 0.0f;
                 }
             }
         }
         __syncthreads();
-        for (index_t kb = 0; kb < 3; ++kb) {
+        for (index_t kb = 0; kb < 2; ++kb) {
             {
                 const index_t t = lane;
                 #pragma unroll
-                for (index_t c = 0; c < 4; ++c) {
+                for (index_t c = 0; c < 8; ++c) {
                     #pragma unroll
                     for (index_t v = 0; v < 1; ++v) {
-                        shared1[c * 8 + (t / 16) + (kb % 2) * 576 + (t % 16) * 36] = tile4[c];
+                        shared1[c * 4 + kb * 1152 + (t / 32) + (t % 32) * 36] = tile4[c];
                     }
                 }
             }
             {
                 const index_t t = lane;
                 #pragma unroll
-                for (index_t c = 0; c < 4; ++c) {
+                for (index_t c = 0; c < 8; ++c) {
                     #pragma unroll
                     for (index_t v = 0; v < 1; ++v) {
-                        shared2[c * 8 + (t / 8) * 36 + (kb % 2) * 576 + (t % 8)] = tile5[c];
+                        shared2[kb * 1152 + (c / 4) * 576 + (t / 8) * 36 + (c % 4) * 8 + (t % 8)] = tile5[c];
                     }
                 }
             }
             {
                 const index_t t = lane;
                 #pragma unroll
-                for (index_t c = 0; c < 4; ++c) {
+                for (index_t c = 0; c < 8; ++c) {
                     #pragma unroll
                     for (index_t v = 0; v < 1; ++v) {
-                        tile4[c] = inside(c * 8 + (t / 16) + (p % 2) * 32, 40) ? to_float(b0[c * 264 + (t / 16) * 33 + (kb % 2) * 16 + (p % 2) * 1056 + (t % 16) + 1]) : 0.0f;
+                        tile4[c] = inside(c * 4 + (t / 32) + (p % 2) * 32, 40) ? to_float(b0[c * 132 + (t / 32) * 33 + (p % 2) * 1056 + (t % 32) + 1]) : 0.0f;
                     }
                 }
             }
             {
                 const index_t t = lane;
                 #pragma unroll
-                for (index_t c = 0; c < 4; ++c) {
+                for (index_t c = 0; c < 8; ++c) {
                     #pragma unroll
                     for (index_t v = 0; v < 1; ++v) {
-                        tile5[c] = inside(c * 8 + (p / 2) * 32 + (t % 8), 50) ? to_float(b1[c * 8 + (p / 2) * 32 + (t / 8) * 50 + (kb % 2) * 800 + (t % 8) + 50]) : 0.0f;
+                        tile5[c] = inside((p / 2) * 32 + (c % 4) * 8 + (t % 8), 50) ? to_float(b1[(c / 4) * 800 + (p / 2) * 32 + (t / 8) * 50 + (c % 4) * 8 + (t % 8) + 50]) : 0.0f;
                     }
                 }
             }
@@ -117,14 +117,15 @@ extern "C" __global__ void __launch_bounds__(128, 3) contraction_add_relu(
                         #pragma unroll
                         for (index_t g = 0; g < 1; ++g) {
                             #pragma unroll
-                            for (index_t v = 0; v < 2; ++v) {
-                                tile3[i * 2 + v] = tile3[i * 2 + v] + (shared1[i + k * 36 + (t / 64) * 16 + ((t / 16) % 2) * 8 + (kb % 2) * 576 + (t % 2) * 4] * shared2[k * 36 + v + ((t / 2) % 8) * 2 + ((t / 32) % 2) * 16 + (kb % 2) * 576]);
+                            for (index_t v = 0; v < 4; ++v) {
+                                tile3[i * 4 + v] = tile3[i * 4 + v] + (shared1[i + k * 36 + kb * 1152 + (t / 64) * 576 + ((t / 16) % 4) * 8 + (t % 2) * 4] * shared2[k * 36 + kb * 1152 + v + (t / 64) * 576 + ((t / 2) % 8) * 4]);
                             }
                         }
                     }
                 }
             }
         }
+        __syncthreads();
         {
             const index_t t = lane;
             #pragma unroll
@@ -132,12 +133,23 @@ extern "C" __global__ void __launch_bounds__(128, 3) contraction_add_relu(
                 #pragma unroll
                 for (index_t g = 0; g < 1; ++g) {
                     #pragma unroll
-                    for (index_t v = 0; v < 2; ++v) {
-                        const float t1 = to_float(to_float16(tile3[i * 2 + v]));
-                        const float x1 = t1 + (inside(i + (t / 64) * 16 + ((t / 16) % 2) * 8 + (p % 2) * 32 + (t % 2) * 4, 40) && inside(v + (p / 2) * 32 + ((t / 2) % 8) * 2 + ((t / 32) % 2) * 16, 50) ? to_float(b2[v + (p / 2) * 32 + ((t / 2) % 8) * 2 + ((t / 32) % 2) * 16]) : 0.0f);
-                        const float x2 = x1 < 0 ? 0 : x1;
-                        if (inside(i + (t / 64) * 16 + ((t / 16) % 2) * 8 + (p % 2) * 32 + (t % 2) * 4, 40) && inside(v + (p / 2) * 32 + ((t / 2) % 8) * 2 + ((t / 32) % 2) * 16, 50)) b3[i * 50 + v + (p / 2) * 32 + (t / 64) * 800 + ((t / 16) % 2) * 400 + ((t / 2) % 8) * 2 + ((t / 32) % 2) * 16 + (p % 2) * 1600 + (t % 2) * 200] = to_float16(x2);
+                    for (index_t v = 0; v < 4; ++v) {
+                        shared1[i * 36 + v + (t / 16) * 288 + ((t / 2) % 8) * 4 + (t % 2) * 144] = tile3[i * 4 + v];
                     }
+                }
+            }
+        }
+        __syncthreads();
+        {
+            const index_t t = lane;
+            #pragma unroll
+            for (index_t c = 0; c < 2; ++c) {
+                #pragma unroll
+                for (index_t v = 0; v < 4; ++v) {
+                    const float t1 = to_float(to_float16(shared1[c * 576 + ((t * 4 + v) / 32) * 36 + ((t * 4 + v) % 32)] + shared1[c * 576 + ((t * 4 + v) / 32) * 36 + ((t * 4 + v) % 32) + 1152]));
+                    const float x1 = t1 + (inside(c * 16 + ((t * 4 + v) / 32) + (p % 2) * 32, 40) && inside((p / 2) * 32 + ((t * 4 + v) % 32), 50) ? to_float(b2[(p / 2) * 32 + ((t * 4 + v) % 32)]) : 0.0f);
+                    const float x2 = x1 < 0 ? 0 : x1;
+                    if (inside(c * 16 + ((t * 4 + v) / 32) + (p % 2) * 32, 40) && inside((p / 2) * 32 + ((t * 4 + v) % 32), 50)) b3[c * 800 + ((t * 4 + v) / 32) * 50 + (p / 2) * 32 + ((t * 4 + v) % 32) + (p % 2) * 1600] = to_float16(x2);
                 }
             }
         }

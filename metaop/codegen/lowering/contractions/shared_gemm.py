@@ -22,7 +22,13 @@ from metaop.codegen.lowering.base.blocks import Tile
 from metaop.codegen.lowering.base.kernel import LoweredKernel
 from metaop.codegen.lowering.contractions.axes import Outer
 from metaop.codegen.lowering.contractions.packed_gemm import PackedGemm
-from metaop.codegen.lowering.contractions.shared_tiles import LAUNCH, Product, best_tile
+from metaop.codegen.lowering.contractions.shared_tiles import (
+    LAUNCH,
+    PADDING,
+    SLOTS,
+    Product,
+    best_tile,
+)
 from metaop.codegen.nest import ir
 from metaop.codegen.nest.neighbours import is_group_of_neighbours, loads
 from metaop.fusion.cases import WHOLE, cases
@@ -32,12 +38,8 @@ from metaop.unified_graph import index_expr
 from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr
 from metaop.unified_graph.node import Node
 
-# The padding of rows of shared memory, so that a column spreads over the banks.
-_PADDING = 4
 # The neighbouring elements of a thread's tile that one instruction reads from shared memory.
 _GROUP = 4
-# The panels of a factor: one is multiplied while the next one is filled.
-_SLOTS = 2
 _WARP = 32
 # The lanes of a warp that lie side by side, if the tile is wide enough.
 _ACROSS = 8
@@ -75,7 +77,7 @@ class Side(NamedTuple):
     @property
     def stride(self) -> int:
         """The distance of two steps of a panel."""
-        return self.length + _PADDING
+        return self.length + PADDING
 
 
 class SharedGemm(PackedGemm):
@@ -167,7 +169,7 @@ class SharedGemm(PackedGemm):
             Side(contraction.right, right, tile.columns, self._copied(False), -2, -5),
         )
         for side in self.sides:
-            panels = _SLOTS * tile.depth * side.stride
+            panels = SLOTS * tile.depth * side.stride
             self.values.emit(ir.Alloc(side.panel, panels, self.scalar, "shared"))
             each = tile.depth * side.length // tile.threads
             self.values.emit(ir.Alloc(side.fetched, each, self.scalar, "register"))
@@ -226,7 +228,7 @@ class SharedGemm(PackedGemm):
 
     def _slot(self, side: Side, step: IndexExpr) -> IndexExpr:
         """The start of the panel of a step."""
-        return step % _SLOTS * (self.tile.depth * side.stride)
+        return step % SLOTS * (self.tile.depth * side.stride)
 
     def _copied(self, is_left: bool) -> Copied:
         """How a factor is copied: where it is contiguous, or else so that warps touch least."""
@@ -276,12 +278,13 @@ class SharedGemm(PackedGemm):
 
     def _multiply_shared(self, number: IndexExpr) -> None:
         """Adds the product of the panels of a step to the tiles."""
-        values, tile = self.values, self.tile
+        values, own_depth = self.values, self.tile.depth // self.tile.slices
         with (
             self._threads() as thread,
-            values.loop("k", tile.depth, "unroll") as step,
+            values.loop("k", own_depth, "unroll") as k,
             self._own_tile(thread) as (own, row, column),
         ):
+            step = self._slice(thread) * own_depth + k
             factors = tuple(
                 ir.Load(
                     side.panel,
@@ -317,6 +320,10 @@ class SharedGemm(PackedGemm):
             row = position(i, down, tile.down, tile.rows)
             yield i * tile.across + j, row, position(j, across, tile.across, tile.columns)
 
+    def _slice(self, thread: IndexExpr) -> IndexExpr:
+        """The slice of the threads of a block to which a thread belongs."""
+        return thread // (self.tile.threads // self.tile.slices)
+
     def _position(self, thread: IndexExpr) -> tuple[IndexExpr, IndexExpr]:
         """The row and the column of a thread's tile among those of a block.
 
@@ -324,6 +331,7 @@ class SharedGemm(PackedGemm):
         neighbouring lanes lie below each other: they then read the same columns, and a half of the
         warp reads all its columns at once.
         """
+        thread = thread % (self.tile.threads // self.tile.slices)
         count = self.tile.columns // self.tile.across
         width = math.gcd(count, _ACROSS)
         lane, warp, warps = thread % _WARP, thread // _WARP, count // width
@@ -332,12 +340,44 @@ class SharedGemm(PackedGemm):
         return warp // warps * (_WARP // width) + down, warp % warps * width + across
 
     def _store_tile(self, rows: int, columns: int) -> None:
+        if self.tile.slices > 1:
+            self._store_slices(rows, columns)
+            return
         with self._threads() as thread, self._own_tile(thread) as (own, row, column):
             self.results(
                 (self.row_start + row, rows),
                 (self.column_start + column, columns),
                 ir.Load(self.target, self.values.sum(own), self.scalar),
             )
+
+    def _store_slices(self, rows: int, columns: int) -> None:
+        """Adds the sums of all slices in shared memory, in place of a panel."""
+        values, tile, (panel, _) = self.values, self.tile, self.sides
+        stride = tile.columns + PADDING
+
+        def place(part: IndexExpr | int, row: IndexExpr, column: IndexExpr) -> ir.Sum:
+            return values.sum((row + part * tile.rows) * stride + column)
+
+        with self._threads() as thread, self._own_tile(thread) as (own, row, column):
+            value = ir.Load(self.target, values.sum(own), self.scalar)
+            values.emit(ir.Store(panel.panel, place(self._slice(thread), row, column), value))
+        each = tile.rows * tile.columns // tile.threads
+        together = min(each, _GROUP)
+        with (
+            self._threads() as thread,
+            values.loop("c", each // together, "unroll") as turn,
+            values.loop("v", together, "unroll", vector=True) as one,
+        ):
+            element = (turn * tile.threads + thread) * together + one
+            row, column = element // tile.columns, element % tile.columns
+            parts = (
+                ir.Load(panel.panel, place(part, row, column), self.scalar)
+                for part in range(tile.slices)
+            )
+            total: ir.Expr = next(parts)
+            for part in parts:
+                total = ir.Apply("add", (total, part), self.scalar, self.scalar)
+            self.results((self.row_start + row, rows), (self.column_start + column, columns), total)
 
 
 def _sectors(places: Iterable[IndexExpr], lanes: dict[str, np.ndarray]) -> int:

@@ -28,8 +28,8 @@ _COPY, _GUARDED_COPY, _STEP, _EXPOSED = 3, 12, 40, 0.25
 # Clocks of a step besides its work: lanes wait for each other, and for shared memory.
 _SYNCHRONISED = 150
 # Clocks before the first multiplication of a block and after the last, and those that other blocks
-# on the multiprocessor cannot use.
-_LATENCY, _OUTSIDE = 1500, 300
+# on the multiprocessor cannot use. Clocks to add the sums of another slice.
+_LATENCY, _OUTSIDE, _ADDED = 1500, 300, 150
 # The cost of guards where the last piece is shorter, and the most of the time of a whole one that a
 # contraction in pieces may take to be worth a second launch.
 _GUARDED, _WORTH = 1.03, 0.9
@@ -42,10 +42,19 @@ PIECE, _PIECES, _STEPS = 16, 64, 4
 _SUMS, _BLOCK = 256, 128
 
 
+# The panels of a factor: one is multiplied while the next one is filled. The padding of their rows,
+# so that a column spreads over the banks.
+SLOTS, PADDING = 2, 4
+# The bytes of shared memory that a block may have.
+_SHARED = 48 << 10
+
+
 class SharedTile(NamedTuple):
     """The part of the result that a block computes, `rows` by `columns`, in steps of `depth`.
 
-    Each of its threads computes `down` by `across` elements.
+    Each of its threads computes `down` by `across` elements. A small tile has `slices` of threads
+    that share the steps of the depth and add their sums at the end: more warps hide latency, and
+    each still reads little of the panels.
     """
 
     rows: int
@@ -53,11 +62,16 @@ class SharedTile(NamedTuple):
     depth: int
     down: int
     across: int
+    slices: int = 1
 
     @property
     def threads(self) -> int:
         """The threads of a block."""
-        return (self.rows // self.down) * (self.columns // self.across)
+        return self.slices * (self.rows // self.down) * (self.columns // self.across)
+
+    def shared(self, size: int) -> int:
+        """The bytes of shared memory, given the bytes of an element."""
+        return SLOTS * self.depth * (self.rows + self.columns + 2 * PADDING) * size
 
     def blocks(self, rows: int, columns: int) -> int:
         """The blocks of a result."""
@@ -68,7 +82,8 @@ _SQUARE = (
     SharedTile(128, 128, 8, 8, 8),
     SharedTile(64, 64, 16, 8, 4),
     SharedTile(64, 64, 16, 4, 4),
-    SharedTile(32, 32, 16, 4, 2),
+    SharedTile(32, 32, 32, 4, 4, 2),
+    SharedTile(32, 32, 64, 4, 4, 4),
 )
 _OBLONG = (
     SharedTile(128, 64, 8, 8, 8),
@@ -140,12 +155,12 @@ def best_pieces(product: Product, processors: int, most: int) -> Choice:
 
 
 def _fitting(product: Product) -> Iterator[SharedTile]:
-    """The tiles whose threads have enough registers."""
+    """The tiles that have enough registers and shared memory."""
     for tile in TILES:
         sums = tile.down * tile.across * product.dtype.itemsize
         # Addresses and guards of an image need as many more as the largest tile leaves to a block.
         most = _SUMS // 2 if tile.threads > _BLOCK and any(product[-2:]) else _SUMS
-        if sums <= most:
+        if sums <= most and tile.shared(product.dtype.itemsize) <= _SHARED:
             yield tile
 
 
@@ -157,7 +172,7 @@ def clocks(product: Product, tile: SharedTile, processors: int) -> float:
     busy = steps * each + _OUTSIDE
     # Fewer warps than schedulers leave some idle.
     idle = max(_SCHEDULERS * _WARP / tile.threads, 1)
-    alone = steps * (each * idle + _SYNCHRONISED) + _LATENCY
+    alone = steps * (each * idle + _SYNCHRONISED) + _LATENCY + _ADDED * (tile.slices - 1)
     at_once = max(_THREADS // tile.threads, 1)
     return max(busiest * busy, -(-busiest // at_once) * alone)
 
@@ -168,11 +183,12 @@ def _busy(product: Product, tile: SharedTile) -> float:
     words, warps = size // 4, tile.threads / _WARP
     reads = (tile.down + tile.across) * words / 4
     copies = tile.depth * (tile.rows + tile.columns) / tile.threads
-    issued = tile.depth * (tile.down * tile.across * words + reads) + _STEP
+    own = tile.depth // tile.slices
+    issued = own * (tile.down * tile.across * words + reads) + _STEP
     for side, guarded in zip(tile[:2], product[-2:]):
         issued += tile.depth * side / tile.threads * (_GUARDED_COPY if guarded else _COPY)
     # A warp reads 16 bytes per lane in two clocks, because lanes share them.
-    shared = tile.depth * reads * 2 + copies * 2 * words
+    shared = own * reads * 2 + copies * 2 * words
     far = size * tile.depth * (tile.rows + tile.columns) / _FAR_BYTES
     return max(warps * (issued / _SCHEDULERS + shared * _EXPOSED), far)
 
