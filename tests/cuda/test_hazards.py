@@ -82,3 +82,13 @@ def test_a_pipeline_has_one_barrier_a_step(name: str) -> None:
     before, _, steps = emit(nest, "kernel").partition("        for (index_t kb")
     inside = steps.partition("\n        }\n")[0]
     assert before.count("__syncthreads();") == inside.count("__syncthreads();") == 1
+
+
+def test_reads_ahead_of_a_pipeline_stay_before_its_barrier() -> None:
+    """The compiler may move reads of what nobody else writes behind it, where they hide nothing."""
+    outputs = CASES["large matmul"]()
+    (launch,) = schedule(inputs_of(outputs), outputs, machine_of("large matmul")).launches
+    head = emit(launch.nest, "kernel").partition("kernel(")[2]
+    left, right, bias, result = head.splitlines()[1:5]
+    assert "__restrict__" not in left + right + result
+    assert "__restrict__" in bias

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from metaop.codegen.cuda.layout import Layout, layout_of
+from metaop.codegen.cuda.hazards import accesses
+from metaop.codegen.cuda.layout import Layout, layout_of, task_of, vector_loops
 from metaop.codegen.cuda.prelude import prelude
 from metaop.codegen.cuda.statements import Statements
 from metaop.codegen.cuda.types import storage_type
@@ -34,6 +35,7 @@ def _parameters(nest: ir.LoopNest) -> list[str]:
     result = []
     # Pairs of a result and an operand that may alias.
     sharing = {number for pair in possible_pairs(nest) for number in pair}
+    sharing |= _seemingly_shared(nest)
     for number, parameter in enumerate(nest.parameters):
         constant = "const " if parameter.role == "read" else ""
         alone = parameter.role in ("read", "write") and number not in sharing
@@ -42,3 +44,20 @@ def _parameters(nest: ir.LoopNest) -> list[str]:
     result.extend(f"const index_t arg{k}" for k in range(len(nest.arguments)))
     result.append("long long* error")
     return result
+
+
+def _seemingly_shared(nest: ir.LoopNest) -> set[int]:
+    """What is read ahead into registers, and results.
+
+    If the compiler knew that nobody writes what is read, it would move the reads behind the next
+    barrier and most of the arithmetic, to save registers. They would then hide no latency.
+    """
+    body, _ = task_of(nest)
+    registers = {x.buffer for x in body if isinstance(x, ir.Alloc) and x.space == "register"}
+    found: set[int] = set()
+    for loop in vector_loops(body):
+        reads, writes = accesses(loop.body)
+        if writes & registers:
+            found |= {number for number in reads if number >= 0}
+    results = {k for k, parameter in enumerate(nest.parameters) if parameter.role == "write"}
+    return found | results if found else found

@@ -62,7 +62,7 @@ class Layout:
 def layout_of(nest: ir.LoopNest) -> Layout:
     """The layout of a nest with the current values of its arguments."""
     index_type = "int" if fits_in_32_bits(nest) else "long long"
-    task_body, has_tasks = _task(nest)
+    task_body, has_tasks = task_of(nest)
     together = [s.threads for s in task_body if isinstance(s, ir.ForeignCall) and s.threads > 1]
     if together:
         return Layout(together[0], 1, index_type)
@@ -143,7 +143,8 @@ def vector_loops(body: tuple[ir.Statement, ...]) -> Iterator[ir.For]:
                 yield from vector_loops(statement.body)
 
 
-def _task(nest: ir.LoopNest) -> tuple[tuple[ir.Statement, ...], bool]:
+def task_of(nest: ir.LoopNest) -> tuple[tuple[ir.Statement, ...], bool]:
+    """The body of a task, and whether there are several tasks."""
     last = nest.body[-1]
     if isinstance(last, ir.For) and last.kind == "parallel":
         return ((), True) if last.vector else (last.body, True)

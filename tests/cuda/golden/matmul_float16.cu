@@ -25,10 +25,10 @@ static __device__ bool inside(index_t index, index_t extent)
 }
 
 extern "C" __global__ void __launch_bounds__(128, 3) contraction_add_relu(
-    const float16* __restrict__ b0,
-    const float16* __restrict__ b1,
+    const float16* b0,
+    const float16* b1,
     const float16* __restrict__ b2,
-    float16* __restrict__ b3,
+    float16* b3,
     long long* error)
 {
     const int lane = threadIdx.x;
