@@ -79,7 +79,7 @@ class SharedTile(NamedTuple):
 
 
 _SQUARE = (
-    SharedTile(128, 128, 8, 8, 8),
+    SharedTile(128, 128, 16, 8, 8),
     SharedTile(64, 64, 16, 8, 4),
     SharedTile(64, 64, 16, 4, 4),
     SharedTile(32, 32, 32, 4, 4, 2),
