@@ -33,11 +33,12 @@ _LATENCY, _OUTSIDE, _ADDED = 1500, 300, 150
 # The cost of guards where the last piece is shorter, and the most of the time of a whole one that a
 # contraction in pieces may take to be worth a second launch.
 _GUARDED, _WORTH = 1.03, 0.9
-# Clocks of another launch, and bytes of partial results that pass in a clock.
-LAUNCH, _PARTIAL_BYTES = 6000, 1500
+# Clocks of another launch, bytes of partial results that pass in a clock, and the clocks in which
+# the second stage adds another piece.
+LAUNCH, _PARTIAL_BYTES, _PARTIAL = 6000, 1500, 80
 # The length of a piece of a depth is a multiple of this, so that all but the last one have whole
-# steps. The most pieces, and the fewest steps of one.
-PIECE, _PIECES, _STEPS = 16, 64, 4
+# steps. The fewest steps of one, and the most pieces that a multiprocessor takes.
+PIECE, _STEPS, _TURNS = 16, 4, 16
 # The most registers for sums, in bytes, and the threads of a block that may have more besides.
 _SUMS, _BLOCK = 256, 128
 
@@ -147,11 +148,21 @@ def best_pieces(product: Product, processors: int, most: int) -> Choice:
     several = (
         Choice(_with_pieces(product, tile, processors, pieces), tile, pieces)
         for tile in _fitting(product)
-        for pieces in range(2, 1 + min(most, _PIECES, product.depth // (_STEPS * tile.depth)))
+        for pieces in _numbers_of_pieces(product, tile, processors, most)
     )
     whole = best_tile(product, processors)
     cut = min(several, default=whole)
     return cut if cut.clocks < _WORTH * whole.clocks else whole
+
+
+def _numbers_of_pieces(
+    product: Product, tile: SharedTile, processors: int, most: int
+) -> Iterator[int]:
+    """The numbers of pieces, of at least two, with which blocks fill the processors evenly."""
+    blocks = product.batch * tile.blocks(product.rows, product.columns)
+    most = min(most, product.depth // (_STEPS * tile.depth))
+    found = {min(turns * processors // blocks, most) for turns in range(1, _TURNS + 1)}
+    return (pieces for pieces in found if pieces > 1)
 
 
 def _fitting(product: Product) -> Iterator[SharedTile]:
@@ -201,4 +212,4 @@ def _with_pieces(product: Product, tile: SharedTile, processors: int, pieces: in
     part = product._replace(batch=product.batch * pieces, depth=length)
     found = clocks(part, tile, processors) * (_GUARDED if product.depth % length else 1)
     results = product.batch * product.rows * product.columns * product.dtype.itemsize
-    return found + LAUNCH + 2 * pieces * results / _PARTIAL_BYTES
+    return found + LAUNCH + pieces * (2 * results / _PARTIAL_BYTES + _PARTIAL)
