@@ -91,6 +91,11 @@ def framed(dtype: DType) -> list[Node]:
     return [image * 2, image + 1]
 
 
+def ordered(rows: int, length: int) -> Node:
+    """The order of rows with equal keys, the least and the greatest of which are extreme."""
+    return shared.orders(tensor(0, rows, length) * 3.0, dtypes.int32)
+
+
 def counter(extent: int) -> Node:
     return Node(Index(IndexMap.axes((extent,))[0]), (), (extent,), dtypes.int64)
 
@@ -168,6 +173,8 @@ CASES: dict[str, Graph] = {
         scans(tensor(0, 2, 4100, dtype=dtypes.bfloat16), 1, "max")
     ],
     "scan of bytes": lambda: [scans(tensor(0, 3, 300, dtype=dtypes.int8), 1, "max")],
+    **{f"order of {n} elements": lambda n=n: [ordered(4, n)] for n in (1, 2, 64, 65, 700)},
+    "order of long rows": lambda: [ordered(2, 9000)],
     "many tasks": lambda: [apply("exp", tensor(0, 50000)) + 1.0],
     "large matmul": lambda: matmul(150, 21, 260),
     "large matmul of parts": lambda: matmul(140, 72, 132),

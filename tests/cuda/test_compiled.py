@@ -17,10 +17,7 @@ pytestmark = pytest.mark.skipif(
 _ARCHITECTURES = ("sm_80", "sm_90")
 _REGISTERS = 64
 # Two blocks of 256 threads fit a multiprocessor with 128 registers a thread, three of 128 with 168.
-_REGISTERS_OF_CONTRACTIONS = 168
-# A thread that sorts a row has the digits of many keys at hand; a block of 256 fits.
-_REGISTERS_OF_ORDERS = 256
-_MOST_REGISTERS = {"contraction": _REGISTERS_OF_CONTRACTIONS, "order": _REGISTERS_OF_ORDERS}
+_MOST_REGISTERS = {"contraction": 168}
 # What a block may have without asking the driver for more.
 _SHARED = 48 << 10
 _ELF = b"\x7fELF"

@@ -19,6 +19,7 @@ from metaop.codegen.lowering.reductions.outer import OuterReduction, column_widt
 from metaop.codegen.lowering.reductions.scans import Scan, triangle_of
 from metaop.codegen.lowering.reductions.windows import Windows, windows_plan
 from metaop.codegen.lowering.repetition import lower_loop
+from metaop.codegen.lowering.scatters.bitonic import lower_order_by_comparisons
 from metaop.codegen.lowering.scatters.order import lower_order
 from metaop.codegen.lowering.scatters.replacement import lower_replacement
 from metaop.codegen.lowering.scatters.scatter import lower_fill
@@ -77,7 +78,7 @@ def _lower(
 
 def _lower_alone(root: Node, backend: str) -> list[LoweredKernel]:
     if isinstance(root.op, Order):
-        return lower_order(root, backend)
+        return lower_order(root) if backend == "llvm" else lower_order_by_comparisons(root)
     if isinstance(root.op, Replacement):
         return lower_replacement(root)
     return lower_code(root, backend)

@@ -1,4 +1,4 @@
-"""The schedule of `Order`: a radix sort of rows, least significant byte first.
+"""The schedule of `Order` on a CPU: a radix sort of rows, least significant byte first.
 
 A task sorts a row. It counts how often each value of each byte occurs, sums the counts to
 positions, and moves the elements to their positions, once per byte; equal ones stay in order. It
@@ -10,16 +10,15 @@ electronic digital computers to business operations", 1954).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import ClassVar
 
 from metaop.codegen.lowering.base.kernel import LoweredKernel
+from metaop.codegen.lowering.scatters.words import Words
 from metaop.codegen.machine import OPERATIONS
 from metaop.codegen.nest import ir
 from metaop.codegen.nest.builder import NestBuilder
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.faults import INDEX_OUT_OF_RANGE
-from metaop.unified_graph.node import MetaOp, Node
+from metaop.unified_graph.node import Node
 from metaop.unified_graph.symbolic import hint_of
 
 _DIGIT_BITS = 8
@@ -29,14 +28,7 @@ _KEYS, _RESULT, _WORDS, _PLACES = 0, 1, 2, -1
 _TASK = ir.LoopIndex("p")
 
 
-@dataclass(frozen=True)
-class _Words(MetaOp):
-    """The elements of rows during sorting; such nodes exist in one launch only."""
-
-    name: ClassVar[str] = "words"
-
-
-def lower_order(root: Node, backend: str) -> list[LoweredKernel]:
+def lower_order(root: Node) -> list[LoweredKernel]:
     """The launch that computes the order of all rows."""
     keys = root.inputs[0]
     *outer, length = keys.shape
@@ -44,14 +36,12 @@ def lower_order(root: Node, backend: str) -> list[LoweredKernel]:
     buffers = [keys, root]
     parameters = [ir.Parameter(keys.dtype, "read"), ir.Parameter(dtypes.int64, "update")]
     if digits > 1:
-        buffers.append(Node(_Words(), root.inputs, root.shape, dtypes.int64))
+        buffers.append(Node(Words(), root.inputs, root.shape, dtypes.int64))
         parameters.append(ir.Parameter(dtypes.int64, "update"))
     builder = NestBuilder()
     row = _Row(builder, keys, length)
-    # On a GPU a thread sorts a row.
-    space = "scratch" if backend == "llvm" else "register"
     with builder.loop("p", math.prod(outer), "parallel", counted=True):
-        builder.emit(ir.Alloc(_PLACES, _DIGITS * digits, dtypes.int64, space))
+        builder.emit(ir.Alloc(_PLACES, _DIGITS * digits, dtypes.int64))
         row.count()
         for digit in range(digits):
             row.put(digit)
