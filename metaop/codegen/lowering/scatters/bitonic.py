@@ -102,8 +102,11 @@ class _Chunks:
         ):
             yield
 
+    def _terms(self) -> Terms:
+        return (_TURN, self.lanes), (_LANE, 1)
+
     def _element(self) -> ir.Sum:
-        return ir.Sum(((_TURN, self.lanes), (_LANE, 1)), 0)
+        return ir.Sum(self._terms(), 0)
 
     def _pair(self, run: int, distance: int) -> tuple[ir.Sum, ir.Sum]:
         """The places that a lane compares: sums of its turn and of itself, as far as possible."""
@@ -116,11 +119,11 @@ class _Chunks:
         return _places(_quotient(_TURN, turns), (*inside, (_LANE, 1)), half, distance)
 
     def _in_words(self) -> ir.Sum:
-        return ir.Sum(((_TASK, self.size), *self._element().terms), 0)
+        return ir.Sum(((_TASK, self.size), *self._terms()), 0)
 
     def _in_row(self) -> Terms:
         chunk = ((factor, self.size) for factor, _ in _remainder(_TASK, self.chunks))
-        return (*chunk, *self._element().terms)
+        return (*chunk, *self._terms())
 
     def _offset(self) -> ir.Sum:
         """The offset of an element in the buffer of keys or places."""
