@@ -18,6 +18,7 @@ from metaop.fusion.kernel import Kernel, box_axes, reduced_axes
 from metaop.fusion.recognise import recognise
 from metaop.fusion.recompute import Recomputed
 from metaop.fusion.storage import Part, Storage
+from metaop.fusion.triangles import triangle_of
 from metaop.reduce.meta_op import Reduce
 from metaop.reduce.replacement import Replacement
 from metaop.unified_graph.code import Code, Definition
@@ -193,7 +194,7 @@ class _Grouping:
                 self._record(launched, root, sources, needed)
                 return
         new = self._kernel_for(root)
-        if not (new.scatter or new.contraction or new.alone):
+        if not (new.scatter or new.takes_maps_alone or new.alone):
             for kernel in self._candidates(read):
                 if kernel in unfinished:
                     refused: str | None = "it makes a part of what the node reads, not all"
@@ -228,7 +229,9 @@ class _Grouping:
         reduced = reduced_axes(root)
         if reduced is None:
             return Kernel(shape, frozenset(), scatter=True)
-        return Kernel(shape, reduced, contraction=recognise(root, self.storage.has_buffer))
+        has_buffer = self.storage.has_buffer
+        contraction, scan = recognise(root, has_buffer), triangle_of(root, has_buffer)
+        return Kernel(shape, reduced, contraction=contraction, scan=scan)
 
     def _candidates(self, sources: Iterable[Node]) -> list[Kernel]:
         found: dict[Kernel, None] = {}
@@ -253,7 +256,7 @@ class _Grouping:
         if (root in self.late) != (kernel.roots[0] in self.late):
             return "the peak of memory lies between"
         reduced = kernel.reduced
-        if new.reduced and not reduced and not kernel.contraction:
+        if new.reduced and not reduced and not kernel.takes_maps_alone:
             shapes = [new.shape, *(member.shape for member in kernel.roots)]
             if any(shape != kernel.shape for shape in shapes):
                 return _OTHER_BOX
@@ -274,8 +277,11 @@ class _Grouping:
         at = kernel.indices_of(root)
         if at is None:
             return _OTHER_BOX
-        if kernel.contraction and (root.shape != kernel.roots[0].shape or reduced_axes(root)):
-            return "only maps of its whole result join a contraction"
+        first = kernel.roots[0]
+        if kernel.takes_maps_alone and (root.shape != first.shape or reduced_axes(root)):
+            return (
+                f"only maps of its whole result join a {'scan' if kernel.scan else 'contraction'}"
+            )
         box = box_axes(kernel.shape)
         element_level = root.shape == kernel.shape and not isinstance(root.op, Reduce)
         if element_level and kernel.reduced and not self._is_parallel(kernel):

@@ -20,6 +20,7 @@ from metaop.unified_graph.node import Node, Shape
 
 if TYPE_CHECKING:
     from metaop.fusion.recognise import Contraction
+    from metaop.fusion.triangles import Triangle
 
 Indices = tuple[IndexExpr, ...]
 
@@ -38,7 +39,7 @@ class Kernel:
     topological order. `scatter` marks a kernel whose one root writes through index operands,
     `alone` one with nests of its own: an order of rows, or a user's kernel, whose roots are its
     results; `contraction` describes the first root when that is a sum of products worth a packed
-    schedule.
+    schedule, `scan` when it reduces a triangle.
     """
 
     shape: Shape
@@ -47,6 +48,7 @@ class Kernel:
     scatter: bool = False
     alone: bool = False
     contraction: Contraction | None = None
+    scan: Triangle | None = None
     # Roots that nothing outside the kernel reads.
     private: set[Node] = field(default_factory=set)
 
@@ -56,6 +58,11 @@ class Kernel:
         if self.alone or self.scatter:
             return "alone" if self.alone else "scatter"
         return "rows" if self.contraction is None else "contraction"
+
+    @property
+    def takes_maps_alone(self) -> bool:
+        """Whether only maps of the first root's result join the kernel."""
+        return self.contraction is not None or self.scan is not None
 
     @property
     def kept(self) -> tuple[int, ...]:
@@ -76,7 +83,7 @@ class Kernel:
                 return row_indices(root, axes)
         if root.shape == self.shape:
             return axes
-        if self.contraction is not None and root.shape == self.roots[0].shape:
+        if self.takes_maps_alone and root.shape == self.roots[0].shape:
             return row_indices(self.roots[0], axes)
         # Row-level: the kept axes in order; axes of extent 1 may be added or dropped.
         kept = [k for k in self.kept if self.shape[k] != 1]

@@ -16,6 +16,8 @@ from typing import NamedTuple, TypeAlias
 from metaop.elementwise.meta_op import cast
 from metaop.fusion.kernel import reduced_axes
 from metaop.fusion.recognise import Contraction, recognise
+from metaop.fusion.scan_blocks import in_blocks
+from metaop.fusion.triangles import Triangle, triangle_of
 from metaop.reduce.meta_op import Reduce, reduce_axes, reduce_with_map
 from metaop.reindex.meta_op import Reindex, reindex
 from metaop.unified_graph import index_expr
@@ -29,6 +31,8 @@ from metaop.unified_graph.symbolic import hint_of
 _FEW_ROWS = 16
 # … and a row has at least twice this many elements, the length of one partial reduction.
 _PARTIAL = 8192
+# Longer blocks of scans need fewer levels, but have longer chains of dependent operations.
+_BLOCK = 64
 
 
 class Cut(NamedTuple):
@@ -38,7 +42,7 @@ class Cut(NamedTuple):
     axes in `run`, joined to one axis. The length of a piece is a multiple of `multiple`. With
     `neighbours`, parts of neighbouring results are contiguous in memory, else all parts of one
     result. A product is cut `in_factors` if it must stay a product of two factors, so that the
-    first stage is a contraction.
+    first stage is a contraction. A scan is cut into blocks of `block` elements.
     """
 
     whole: tuple[int, ...]
@@ -47,6 +51,7 @@ class Cut(NamedTuple):
     neighbours: bool = False
     in_factors: bool = False
     multiple: int = 1
+    block: int = 0
 
 
 class Source(NamedTuple):
@@ -63,6 +68,11 @@ class Source(NamedTuple):
         return recognise(self.node, self.has_buffer)
 
     @property
+    def triangle(self) -> Triangle | None:
+        """The triangle over which the node reduces, if it is a scan."""
+        return triangle_of(self.node, self.has_buffer)
+
+    @property
     def extents(self) -> tuple[int, ...]:
         """The extents of the reduced axes."""
         return tuple(self.node.inputs[0].shape[k] for k in self.reduced)
@@ -76,6 +86,9 @@ def cut_long_rows(source: Source) -> Cut | None:
     """Cuts long rows if there are few, independently of the number of processors."""
     node, reduced = source.node, source.reduced
     shape = node.inputs[0].shape
+    if source.triangle is not None:
+        (extent,) = source.extents
+        return None if extent <= _BLOCK else Cut((), block=_BLOCK)
     length = node.inputs[0].size // max(node.size, 1)
     if hint_of(node.size) >= _FEW_ROWS or hint_of(length) < 2 * _PARTIAL:
         return None
@@ -100,8 +113,13 @@ def in_two_stages(outputs: Sequence[Node], cut_of: Cutter, processors: int) -> l
         reduced = reduced_axes(node)
         if reduced is None:
             return node
-        cut = cut_of(Source(node, tuple(sorted(reduced)), has_buffer, processors))
-        return node if cut is None else _split(node, cut)
+        source = Source(node, tuple(sorted(reduced)), has_buffer, processors)
+        cut, triangle = cut_of(source), source.triangle
+        if cut is None:
+            return node
+        if triangle is not None:
+            return in_blocks(node, triangle, cut.block, transform)
+        return _split(node, cut)
 
     return rebuild(outputs, transform=transform)
 

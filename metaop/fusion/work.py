@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from metaop.elementwise.meta_op import Elementwise
 from metaop.fusion.inline import function_cost
 from metaop.fusion.storage import Storage
+from metaop.fusion.triangles import triangle_of
 from metaop.reduce.meta_op import Reduce
 from metaop.unified_graph.node import Node
 from metaop.unified_graph.symbolic import hint_of
@@ -33,9 +34,13 @@ def operations_of_kernel(roots: Iterable[Node], storage: Storage) -> int:
 
 
 def _operations(node: Node, elements: int) -> int:
-    """Operations for `elements` elements of a node; a reduction computes all of its elements."""
+    """Operations for `elements` elements of a node; a reduction computes all of its elements.
+
+    A scan has a running result.
+    """
     if isinstance(node.op, Elementwise):
         return function_cost(node.op.function.name) * elements
     if isinstance(node.op, Reduce):
-        return hint_of(node.inputs[0].size)
+        is_scan = triangle_of(node, lambda source: False) is not None
+        return hint_of(node.size if is_scan else node.inputs[0].size)
     return 0

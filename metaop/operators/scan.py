@@ -1,9 +1,8 @@
 """Cumulative operators, and picking elements by index along a dimension.
 
-Sums are scanned in short blocks, whose totals are scanned in turn: the partial sums of a block are
-reductions over a triangle. The others are log-step scans: n elements are log2(n) combinations of
-the tensor with itself shifted (D. Hillis and G. Steele, "Data parallel algorithms", 1986). Both
-combine partial results of few elements, so a cumulative sum is accurate.
+Sums are reductions over a triangle, which every machine scans in its own way, in blocks where rows
+are long. The others are log-step scans: n elements are log2(n) combinations of the tensor with
+itself shifted (D. Hillis and G. Steele, "Data parallel algorithms", 1986).
 """
 
 from __future__ import annotations
@@ -12,16 +11,12 @@ import math
 
 from metaop.elementwise.meta_op import apply, cast, where
 from metaop.operators.expressions import index_along
-from metaop.reduce.meta_op import reduce_axes
+from metaop.reduce.triangle import reduce_triangle
 from metaop.reindex import views
-from metaop.reindex.meta_op import reindex
-from metaop.unified_graph.access import IndexMap, Within
 from metaop.unified_graph.composite import composite
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.node import Node, Scalar
 
-# Longer blocks need fewer levels, but more work where the triangle is computed literally.
-_BLOCK = 64
 _START: dict[str, Scalar] = {"mul": 1, "logaddexp": -math.inf}
 
 
@@ -39,41 +34,13 @@ def cumulative(source: Node, function: str, dim: int, dtype: DType) -> Node:
     if not source.size:
         return cast(result, dtype)
     if function == "add" and source.ndim:
-        return cast(_blocked_sum(result, dim), dtype)
+        return cast(reduce_triangle("add", result, dim), dtype)
     offset = 1
     while source.ndim and offset < source.shape[dim]:
         earlier = shifted(result, dim, offset, _START[function])
         result = apply(function, earlier, result)
         offset *= 2
     return cast(result, dtype)
-
-
-def _blocked_sum(source: Node, dim: int) -> Node:
-    """The cumulative sum along `dim`, block by block."""
-    length = source.shape[dim]
-    if length <= _BLOCK:
-        return _triangle(source, dim)
-    count = -(-length // _BLOCK)
-    after = [0] * source.ndim
-    after[dim] = count * _BLOCK - length
-    outer, inner = source.shape[:dim], source.shape[dim + 1 :]
-    padded = views.pad(source, [0] * source.ndim, after, 0)
-    blocks = _triangle(views.reshape(padded, (*outer, count, _BLOCK, *inner)), dim + 1)
-    totals = views.slice_dimension(blocks, dim + 1, _BLOCK - 1, 1)
-    scanned = _blocked_sum(views.reshape(totals, (*outer, count, *inner)), dim)
-    before = views.reshape(shifted(scanned, dim, 1, 0), (*outer, count, 1, *inner))
-    whole = views.reshape(before + blocks, (*outer, count * _BLOCK, *inner))
-    return views.slice_dimension(whole, dim, 0, length)
-
-
-def _triangle(source: Node, dim: int) -> Node:
-    """Cumulative sums by definition: element `i` adds the elements `j <= i` of a short `dim`."""
-    length = source.shape[dim]
-    shape = (*source.shape[: dim + 1], length, *source.shape[dim + 1 :])
-    axes = IndexMap.axes(shape)
-    earlier = Within(axes[dim] - axes[dim + 1], length)
-    index_map = IndexMap(shape, (*axes[:dim], *axes[dim + 1 :]), [earlier])
-    return reduce_axes("add", reindex(source, index_map, 0), [dim + 1])
 
 
 @composite

@@ -41,17 +41,26 @@ def _padded(backwards: bool) -> Node:
     return scans(pad(input_node(0, (4, 45), F32), (0, 2), (0, 3), 0), 1, backwards=backwards)
 
 
+def _with_maps(backwards: bool) -> Node:
+    """Maps that read the result, and what has been scanned."""
+    source = input_node(0, (5, 61), F32)
+    return scans(source, 1, backwards=backwards) * 2.0 - source
+
+
 GRAPHS = {
-    "along rows": lambda: scans(input_node(0, (5, 100), F32), 1),
+    "along rows": lambda: scans(input_node(0, (5, 61), F32), 1),
     "along columns": lambda: scans(input_node(0, (20, 37), F32), 0),
     "a middle axis": lambda: scans(input_node(0, (3, 17, 6), F32), 1),
-    "alone": lambda: scans(input_node(0, (70,), F32), 0),
+    "alone": lambda: scans(input_node(0, (62,), F32), 0),
     "one vector": lambda: scans(input_node(0, (6, 16), F32), 1),
     "backwards along rows": lambda: scans(input_node(0, (5, 41), F32), 1, backwards=True),
     "backwards along columns": lambda: scans(input_node(0, (20, 37), F32), 0, backwards=True),
-    "maxima": lambda: scans(input_node(0, (4, 90), F32), 1, "max"),
+    "maxima": lambda: scans(input_node(0, (4, 63), F32), 1, "max"),
     "products": lambda: scans(input_node(0, (4, 39), F64), 1, "mul"),
     "integers": lambda: scans(input_node(0, (4, 39), I64), 1),
+    "with maps behind": lambda: _with_maps(False),
+    "with maps behind, backwards": lambda: _with_maps(True),
+    "columns with maps behind": lambda: scans(input_node(0, (20, 37), F32), 0) * 2.0,
     "padded": lambda: _padded(False),
     "padded, backwards": lambda: _padded(True),
 }

@@ -10,11 +10,14 @@ import pytest
 from metaop.elementwise.meta_op import apply
 from metaop.fusion.kernel import reduced_axes
 from metaop.fusion.recognise import recognise
+from metaop.fusion.triangles import triangle_of
 from metaop.fusion.two_stages import Cut, Source, cut_long_rows, in_two_stages
 from metaop.reduce.meta_op import Reduce, reduce_axes, reduce_with_map
+from metaop.reduce.triangle import reduce_triangle
 from metaop.reindex import views
+from metaop.reindex.meta_op import reindex
 from metaop.unified_graph import dtype as dtypes
-from metaop.unified_graph.access import IndexMap
+from metaop.unified_graph.access import IndexMap, Within
 from metaop.unified_graph.evaluation import evaluate
 from metaop.unified_graph.node import Input, Node, input_node, topological
 from tests.codegen.test_lowering import matmul
@@ -141,3 +144,42 @@ def test_a_product_with_another_reader_is_no_contraction() -> None:
     in_two_stages([total], cut_of, 1)
     in_two_stages([total, product], cut_of, 1)
     assert seen == [True, False]
+
+
+SCANS: dict[str, Callable[[], Node]] = {
+    "rows": lambda: reduce_triangle("add", tensor(0, 3, 200), 1),
+    "columns": lambda: reduce_triangle("add", tensor(0, 130, 5), 0),
+    "a middle axis": lambda: reduce_triangle("max", tensor(0, 2, 67, 3), 1),
+    "from the end": lambda: reduce_triangle("add", tensor(0, 3, 200), 1, backwards=True),
+    "columns from the end": lambda: reduce_triangle("min", tensor(0, 65, 4), 0, backwards=True),
+    "products": lambda: reduce_triangle("mul", tensor(0, 2, 66), 1),
+    "several levels": lambda: reduce_triangle("add", tensor(0, 5000), 0),
+    "a transposed one": lambda: views.transpose(reduce_triangle("add", tensor(0, 70, 70), 1), 0, 1),
+    "a padded one": lambda: reduce_triangle("add", views.pad(tensor(0, 3, 90), (0, 2), (0, 3)), 1),
+    "in another order": lambda: _turned_scan(),
+}
+
+
+def _turned_scan() -> Node:
+    """A triangle whose reduced axis comes first, and whose result is transposed."""
+    axes = IndexMap.axes((70, 4, 70))
+    earlier = Within(axes[2] - axes[0], 70)
+    source = reindex(tensor(0, 70, 4), IndexMap((70, 4, 70), axes[:2], [earlier]), 0)
+    return turned("add", source, (2, 1))
+
+
+@pytest.mark.parametrize("name", SCANS)
+def test_long_scans_are_cut_into_blocks(name: str) -> None:
+    outputs = [SCANS[name]()]
+    found = in_two_stages(outputs, cut_long_rows, 1)
+    (whole,) = reductions(outputs)
+    assert triangle_of(whole, lambda node: False) is not None
+    for part in reductions(found):
+        triangle = triangle_of(part, lambda node: False)
+        assert triangle is not None and part.inputs[0].shape[triangle.kept] <= 64
+    assert_same(outputs, found)
+
+
+def test_short_scans_stay() -> None:
+    outputs = [reduce_triangle("add", tensor(0, 3, 64), 1)]
+    assert in_two_stages(outputs, cut_long_rows, 1) == outputs

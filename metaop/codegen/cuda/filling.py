@@ -19,6 +19,7 @@ from metaop.codegen.machine import PLAIN
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.recognise import LEAST_WORK, Contraction
 from metaop.fusion.storage import Storage
+from metaop.fusion.triangles import Triangle
 from metaop.fusion.two_stages import Cut, Source
 from metaop.unified_graph.node import Node
 
@@ -37,11 +38,27 @@ _FEW_RESULTS = 64
 
 def cut_to_fill(source: Source) -> Cut | None:
     """The cut of a reduction that would have too few blocks for the multiprocessors."""
-    contraction = source.contraction
+    triangle, contraction = source.triangle, source.contraction
+    if triangle is not None:
+        return _cut_scan(source, triangle)
     if contraction is None:
         return _cut_rows(source)
     pieces = _pieces_of_depth(source.node, contraction, source.processors)
     return None if pieces < 2 else Cut((), source.reduced, pieces, True, True, PIECE)
+
+
+def _cut_scan(source: Source, triangle: Triangle) -> Cut | None:
+    """The blocks of long scans of which there are few: shared rows, or columns with a lane each."""
+    node, (extent,) = source.node, source.extents
+    shape = node.inputs[0].shape
+    inner = math.prod(shape[max(triangle.kept, triangle.reduced) + 1 :])
+    lanes, least = (BLOCK, _OF_LANE * BLOCK) if inner == 1 else (1, _OF_THREAD)
+    tasks = -(-node.size // extent * lanes // BLOCK)
+    blocks = min(-(-_BLOCKS * source.processors // tasks), extent // least)
+    if tasks >= source.processors or blocks < 2:
+        return None
+    # Whole parts of a lane, wherever a block begins.
+    return Cut((), block=-(-extent // (blocks * least)) * least)
 
 
 def _cut_rows(source: Source) -> Cut | None:

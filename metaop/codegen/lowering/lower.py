@@ -16,7 +16,7 @@ from metaop.codegen.lowering.contractions.thin import Thin
 from metaop.codegen.lowering.custom import lower_code
 from metaop.codegen.lowering.machine import Machine
 from metaop.codegen.lowering.reductions.outer import OuterReduction, column_width
-from metaop.codegen.lowering.reductions.scans import Scan, triangle_of
+from metaop.codegen.lowering.reductions.scans import Scan
 from metaop.codegen.lowering.reductions.windows import Windows, windows_plan
 from metaop.codegen.lowering.repetition import lower_loop
 from metaop.codegen.lowering.scatters.bitonic import lower_order_by_comparisons
@@ -114,9 +114,8 @@ def _lower_rows(
 ) -> LoweredKernel:
     """Lowers twice: only the finished index expressions tell which axes can be one loop."""
     thresholds = machine.thresholds
-    triangle = triangle_of(kernel, storage)
-    if triangle is not None:
-        return Scan(kernel, storage, uses, thresholds, triangle).lower()
+    if kernel.scan is not None:
+        return Scan(kernel, storage, uses, thresholds, not machine.rows.TURNS).lower()
     unrolled = windows_plan(kernel, storage, uses, thresholds) if machine.windows else None
     if unrolled is not None:
         return Windows(kernel, storage, uses, unrolled, thresholds).lower()

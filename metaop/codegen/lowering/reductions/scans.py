@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-from typing import NamedTuple
 
 from metaop.codegen.lowering.base.kernel import LoweredKernel
 from metaop.codegen.lowering.base.loops import Loop, plain_plan
@@ -19,59 +18,15 @@ from metaop.codegen.nest import ir
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage
 from metaop.reduce.meta_op import Reduce
-from metaop.reindex.meta_op import Reindex
 from metaop.unified_graph import index_expr
-from metaop.unified_graph.access import Guard, IndexMap, Within
-from metaop.unified_graph.index_expr import Axis, IndexExpr
 from metaop.unified_graph.node import Node
-
-
-class Triangle(NamedTuple):
-    """The axis of the result, the reduced axis that is compared with it, and the direction."""
-
-    kept: int
-    reduced: int
-    backwards: bool
-
-
-def triangle_of(kernel: Kernel, storage: Storage) -> Triangle | None:
-    """The axes of a kernel that is only a reduction over a triangle."""
-    if len(kernel.roots) != 1 or len(kernel.reduced) != 1:
-        return None
-    op, source = kernel.roots[0].op, kernel.roots[0].inputs[0]
-    if not (isinstance(op, Reduce) and isinstance(source.op, Reindex)):
-        return None
-    if storage.has_buffer(source) or source.op.fill != op.reducer.identity(source.dtype):
-        return None
-    axes = IndexMap.axes(kernel.shape)
-    (reduced,) = kernel.reduced
-    for kept in kernel.kept:
-        if kernel.shape[kept] != kernel.shape[reduced]:
-            continue
-        for backwards in (False, True):
-            later, earlier = (reduced, kept) if backwards else (kept, reduced)
-            distance = axes[later] - axes[earlier]
-            guards = source.op.map.guards
-            rest = [one for one in guards if not _compares(one, distance, kernel.shape[kept])]
-            used = [*source.op.map.indices, *(guard.expr for guard in rest)]
-            if len(rest) < len(guards) and not any(_uses(expr, kept) for expr in used):
-                return Triangle(kept, reduced, backwards)
-    return None
-
-
-def _compares(guard: Guard, distance: IndexExpr, extent: int) -> bool:
-    return isinstance(guard, Within) and guard.expr == distance and guard.extent >= extent
-
-
-def _uses(expr: IndexExpr, axis: int) -> bool:
-    return any(isinstance(atom, Axis) and atom.name == axis for atom in expr.atoms())
 
 
 class Scan(RowReduction):
     """One running result for each row.
 
-    Lanes run along the innermost kept axis. If that is the axis of the triangle, each lane is
-    combined with those before it.
+    Lanes run along the innermost kept axis, or along all others if `lanes_are_tasks`. If the axis
+    of the triangle is the innermost one, each lane is combined with those before it.
     """
 
     def __init__(
@@ -80,10 +35,12 @@ class Scan(RowReduction):
         storage: Storage,
         uses: dict[Node, int],
         thresholds: Thresholds,
-        triangle: Triangle,
+        lanes_are_tasks: bool,
     ) -> None:
         super().__init__(kernel, storage, uses, plain_plan(kernel), thresholds)
-        self.triangle = triangle
+        assert kernel.scan is not None
+        self.triangle = kernel.scan
+        self.lanes_are_tasks = lanes_are_tasks
 
     def lower(self) -> LoweredKernel:
         extent = self.kernel.shape[self.triangle.kept]
@@ -91,6 +48,8 @@ class Scan(RowReduction):
         outer = [one for one in self.plan.kept() if one.name != f"i{self.triangle.kept}"]
         is_last = all(int(loop.name[1:]) < self.triangle.kept for loop in outer)
         lanes = [] if is_last else [outer.pop()]
+        if lanes and self.lanes_are_tasks:
+            outer, lanes = [], [self._joined([*outer, *lanes], "p")]
         step = index_expr.axis(running.name, extent)
         place = extent - 1 - step if self.triangle.backwards else step
         self._replace({f"i{k}": place for k in (self.triangle.kept, self.triangle.reduced)})
@@ -103,11 +62,18 @@ class Scan(RowReduction):
         return self.finish("scan", self.values.body, each)
 
     def _run_along(self, loop: Loop, vector: bool) -> None:
-        """The loop over one row, which stores the running result in each iteration."""
-        values, root = self.values, self.kernel.roots[0]
+        """The loop over one row, which stores in each iteration what follows from the result."""
+        values, (root, *others) = self.values, self.kernel.roots
         assert isinstance(root.op, Reduce)
         name = values.fresh("a")
         carried = ir.Accumulator(name, root.op.reducer.name, root.dtype, running=True)
         with values.loop(loop.name, loop.extent, accumulators=[carried], vector=vector):
             values.emit(ir.Accumulate(name, values.value(root.inputs[0], self.axes)))
-            self._store(root, self._indices(root), ir.Name(name, root.dtype))
+            # On a GPU, lanes wait for each other here: what they know is computed again.
+            values.scopes[-1].known.clear()
+            result = values.bind_reduced(root, name)
+            if root in self.kernel.private:
+                self.waiting.discard(root)
+            else:
+                self._store(root, self._indices(root), result)
+            self._compute_roots(others)
