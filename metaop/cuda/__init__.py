@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from metaop.codegen.cuda.device import DeviceProperties, Runtime, device_count, runtime
+from metaop.codegen.cuda.device import device_count, runtime
+from metaop.codegen.cuda.runtime import DeviceProperties, Runtime
 from metaop.cuda import amp, nccl
 from metaop.cuda.memory import (
     OutOfMemoryError,

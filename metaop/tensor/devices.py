@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from metaop.codegen.cuda.device import DeviceBuffer, device_count, runtime
+from metaop.codegen.cuda.device import device_count, runtime
+from metaop.codegen.cuda.runtime import DeviceBuffer
 from metaop.codegen.memory.buffers import Buffer
 from metaop.differentiation.tape import TapeEntry
 from metaop.dist.sbp import BROADCAST

@@ -9,8 +9,9 @@ import pytest
 
 import metaop
 from metaop.codegen import reference
-from metaop.codegen.cuda.device import Runtime, runtime
+from metaop.codegen.cuda.device import runtime
 from metaop.codegen.cuda.program import CudaProgram
+from metaop.codegen.cuda.runtime import Runtime
 from metaop.codegen.memory.buffers import Buffer
 from metaop.compiler import schedule
 from metaop.unified_graph.node import Node

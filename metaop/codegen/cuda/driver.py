@@ -17,7 +17,7 @@ from cffi import FFI
 from metaop.errors import DeviceError
 
 if TYPE_CHECKING:
-    from metaop.codegen.cuda.device import Step
+    from metaop.codegen.cuda.runtime import Step
 
 _DECLARED = """
 int cuLaunchKernel(

@@ -13,9 +13,9 @@ from typing import Any
 from metaop.codegen.caches.disk import shared_cache
 from metaop.codegen.caches.kernels import KernelCache
 from metaop.codegen.cuda import nvrtc
-from metaop.codegen.cuda.device import Runtime
 from metaop.codegen.cuda.emit import emit
 from metaop.codegen.cuda.layout import Layout, layout_of
+from metaop.codegen.cuda.runtime import Runtime
 from metaop.codegen.nest import ir
 
 _SYMBOL = "kernel"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from metaop.codegen.cuda.device import DeviceBuffer, Runtime
 from metaop.codegen.cuda.program import CudaProgram
+from metaop.codegen.cuda.runtime import DeviceBuffer, Runtime
 from metaop.codegen.schedule import Schedule
 
 

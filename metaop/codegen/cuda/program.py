@@ -12,8 +12,8 @@ import numpy as np
 
 from metaop.codegen.backend import observers
 from metaop.codegen.checks import Check, unchecked
-from metaop.codegen.cuda.device import DeviceBuffer, Runtime, Step
 from metaop.codegen.cuda.kernels import DeviceKernels
+from metaop.codegen.cuda.runtime import DeviceBuffer, Runtime, Step
 from metaop.codegen.memory.buffers import Buffer
 from metaop.codegen.memory.slots import SCALAR_BYTES, Slots, pack_scalar
 from metaop.codegen.nest.ir import CheckedIndex

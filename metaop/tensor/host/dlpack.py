@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from metaop.codegen.cuda.device import DeviceBuffer, runtime
+from metaop.codegen.cuda.device import runtime
+from metaop.codegen.cuda.runtime import DeviceBuffer
 from metaop.errors import ArgumentTypeError, UnsupportedError
 from metaop.tensor.core import Tensor, from_array, wrap
 from metaop.tensor.devices import moved

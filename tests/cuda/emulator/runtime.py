@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from metaop.codegen.checks import unchecked
-from metaop.codegen.cuda.device import (
+from metaop.codegen.cuda.runtime import (
     DeviceBuffer,
     DeviceProperties,
     Launcher,
