@@ -35,7 +35,7 @@ _LATENCY, _OUTSIDE, _ADDED = 1500, 300, 150
 _GUARDED, _WORTH = 1.03, 0.9
 # Clocks of another launch, bytes of partial results that pass in a clock, and the clocks in which
 # the second stage adds another piece.
-LAUNCH, _PARTIAL_BYTES, _PARTIAL = 6000, 1500, 80
+LAUNCH, _PARTIAL_BYTES, _PARTIAL = 4500, 1500, 80
 # The length of a piece of a depth is a multiple of this, so that all but the last one have whole
 # steps. The fewest steps of one, and the most pieces that a multiprocessor takes.
 PIECE, _STEPS, _TURNS = 16, 4, 16
