@@ -171,8 +171,10 @@ def _box_of(shape: Shape, cut: Cut) -> _Box:
     piece = -(-length // (cut.pieces * cut.multiple)) * cut.multiple
     names: dict[int, int] = {}
     extents: list[int] = []
+    first = 0
     for k, extent in enumerate(shape):
-        if cut.run and k == cut.run[0]:
+        if k == min(cut.run, default=None):
+            first = len(extents)
             extents += [-(-length // piece), piece]
         elif k not in cut.run:
             names[k] = len(extents)
@@ -181,7 +183,6 @@ def _box_of(shape: Shape, cut: Cut) -> _Box:
     parts = [names[k] for k in cut.whole]
     if not cut.run:
         return _Box(tuple(extents), tuple(parts), tuple(axes), ())
-    first = cut.run[0]
     position = index_expr.axis(first, extents[first]) * piece
     position = position + index_expr.axis(first + 1, piece)
     inside = (position // math.prod(run[1:]), *index_expr.unravel(position, run[1:]))

@@ -63,6 +63,7 @@ CUTS = {
     "neighbouring results": Cut((), (1,), 5, neighbours=True),
     "pieces of a multiple": Cut((), (1,), 5, multiple=4),
     "a joined run": Cut((), (1, 3), 7),
+    "a joined run in another order": Cut((), (3, 1), 7),
     "a whole axis": Cut((1,)),
     "a whole axis and pieces": Cut((1,), (3,), 2, neighbours=True),
     "more pieces than elements": Cut((), (1,), 100),

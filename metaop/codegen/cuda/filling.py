@@ -13,6 +13,7 @@ from collections.abc import Callable
 from metaop.codegen.cuda.layout import BLOCK, rows_for
 from metaop.codegen.lowering.base.loops import joined_plan, plain_plan
 from metaop.codegen.lowering.contractions.axes import sum_type
+from metaop.codegen.lowering.contractions.depth_order import depth_order
 from metaop.codegen.lowering.contractions.shared_tiles import PIECE, Product, best_pieces
 from metaop.codegen.lowering.reductions.rows import SHORT_LANES, RowReduction
 from metaop.codegen.machine import PLAIN
@@ -44,7 +45,10 @@ def cut_to_fill(source: Source) -> Cut | None:
     if contraction is None:
         return _cut_rows(source)
     pieces = _pieces_of_depth(source.node, contraction, source.processors)
-    return None if pieces < 2 else Cut((), source.reduced, pieces, True, True, PIECE)
+    if pieces < 2:
+        return None
+    order = depth_order(contraction, source.node.inputs[0].shape)
+    return Cut((), order, pieces, True, True, PIECE)
 
 
 def _cut_scan(source: Source, triangle: Triangle) -> Cut | None:

@@ -12,8 +12,9 @@ the threads of a block wait for each other once per step.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +22,7 @@ import numpy as np
 from metaop.codegen.lowering.base.blocks import Tile
 from metaop.codegen.lowering.base.kernel import LoweredKernel
 from metaop.codegen.lowering.contractions.axes import Outer
+from metaop.codegen.lowering.contractions.depth_order import WARP, depth_order, sectors
 from metaop.codegen.lowering.contractions.packed_gemm import PackedGemm
 from metaop.codegen.lowering.contractions.shared_tiles import (
     LAUNCH,
@@ -35,17 +37,13 @@ from metaop.fusion.cases import WHOLE, cases
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage
 from metaop.unified_graph import index_expr
-from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr
+from metaop.unified_graph.index_expr import IndexExpr
 from metaop.unified_graph.node import Node
 
 # The neighbouring elements of a thread's tile that one instruction reads from shared memory.
 _GROUP = 4
-_WARP = 32
 # The lanes of a warp that lie side by side, if the tile is wide enough.
 _ACROSS = 8
-# The elements that memory moves at once.
-_SECTOR = 8
-
 
 # An index along a side of a panel, and one along the depth.
 Pair = tuple[IndexExpr, IndexExpr]
@@ -111,6 +109,9 @@ class SharedGemm(PackedGemm):
 
     def _choose_blocks(self, tile: Tile, threads: int) -> None:
         self.prepared = self.packed = None
+        order = depth_order(self.contraction, self.kernel.shape)
+        self.contraction = replace(self.contraction, depth=order)
+        self.depth = self._depth_extents()
         self.tile = best_tile(self._product(), threads).tile
         self.block_rows, self.block_columns = self.tile.rows, self.tile.columns
 
@@ -240,11 +241,11 @@ class SharedGemm(PackedGemm):
         for along_depth, extent in ((True, depth), (False, bound)):
             if is_whole and extent % _GROUP == 0 and self._is_contiguous(is_left, along_depth):
                 return Copied(along_depth, _GROUP)
-        lane = np.arange(_WARP)
+        lane = np.arange(WARP)
         along = {"row": lane // tile.depth % bound, "step": lane % tile.depth % depth}
         across = {"row": lane % bound, "step": 0 * lane}
         places = self._probed(is_left, {}).values.places
-        return Copied(_sectors(places, along) < _sectors(places, across), 1)
+        return Copied(sectors(places, along) < sectors(places, across), 1)
 
     def _is_contiguous(self, is_left: bool, along_depth: bool) -> bool:
         """Whether all that is read of a factor comes in groups of neighbours."""
@@ -334,10 +335,10 @@ class SharedGemm(PackedGemm):
         thread = thread % (self.tile.threads // self.tile.slices)
         count = self.tile.columns // self.tile.across
         width = math.gcd(count, _ACROSS)
-        lane, warp, warps = thread % _WARP, thread // _WARP, count // width
+        lane, warp, warps = thread % WARP, thread // WARP, count // width
         down = lane // (2 * width) * 2 + lane % 2
         across = lane % (2 * width) // 2
-        return warp // warps * (_WARP // width) + down, warp % warps * width + across
+        return warp // warps * (WARP // width) + down, warp % warps * width + across
 
     def _store_tile(self, rows: int, columns: int) -> None:
         if self.tile.slices > 1:
@@ -378,13 +379,3 @@ class SharedGemm(PackedGemm):
             for part in parts:
                 total = ir.Apply("add", (total, part), self.scalar, self.scalar)
             self.results((self.row_start + row, rows), (self.column_start + column, columns), total)
-
-
-def _sectors(places: Iterable[IndexExpr], lanes: dict[str, np.ndarray]) -> int:
-    """The sectors of memory that a warp touches at places, given the indices of its lanes."""
-
-    def value(atom: Atom) -> np.ndarray | int:
-        return lanes.get(str(atom.name), 0) if isinstance(atom, Axis) else 0
-
-    found = (index_expr.evaluate(place, value) // _SECTOR for place in places)
-    return sum(np.unique(place).size for place in found)
