@@ -198,28 +198,45 @@ def _rejoin(sums: dict[Atom, int]) -> tuple[list[tuple[Atom, int]], int] | None:
     for atom, value in sums.items():
         if not isinstance(atom, Remainder) or surely_equal(value, 0):
             continue
-        quotient = atom.dividend // atom.divisor
         for other, coefficient in sums.items():
             if not surely_equal(coefficient, value * atom.divisor):
                 continue
-            if quotient.terms == ((other, 1),) and not quotient.constant:
-                joined = atom.dividend
-            elif (
-                isinstance(other, Quotient)
-                and surely_equal(other.divisor, atom.divisor)
-                and (other.dividend % other.divisor).terms == ((atom, 1),)
-            ):
-                # The remainder may have lost terms that are a multiple of the divisor.
-                joined = other.dividend - (other.dividend % other.divisor).constant
-            elif isinstance(other, Remainder) and set(quotient.terms) <= set(other.dividend.terms):
-                rest = (other.dividend - quotient) * atom.divisor
-                joined = (atom.dividend + rest) % (atom.divisor * other.divisor)
-            else:
-                continue
-            left = [(a, c) for a, c in sums.items() if a is not atom and a is not other]
-            joined = joined * value
-            return left + list(joined.terms), joined.constant
+            joined = _joined(atom, other)
+            if joined is not None:
+                left = [(a, c) for a, c in sums.items() if a is not atom and a is not other]
+                joined = joined * value
+                return left + list(joined.terms), joined.constant
     return None
+
+
+def _joined(rest: Remainder, other: Atom) -> IndexExpr | None:
+    """`n * other + rest`, of which n is the divisor of the rest; None when nothing joins."""
+    quotient, divisor = rest.dividend // rest.divisor, rest.divisor
+    if quotient.terms == ((other, 1),) and not quotient.constant:
+        return rest.dividend
+    number = _number(other, rest)
+    if number is not None or not isinstance(other, Remainder):
+        return number
+    if set(quotient.terms) <= set(other.dividend.terms):
+        beside = (other.dividend - quotient) * divisor
+        return (rest.dividend + beside) % (divisor * other.divisor)
+    for inner, coefficient in other.dividend.terms:
+        number = _number(inner, rest) if surely_equal(coefficient, 1) else None
+        if number is not None:
+            beside = (other.dividend - of(inner)) * divisor
+            return (number + beside) % (divisor * other.divisor)
+    return None
+
+
+def _number(quotient: Atom, rest: Remainder) -> IndexExpr | None:
+    """The number that has a quotient and a remainder, if the remainder is that of its dividend.
+
+    It may have lost terms that are a multiple of the divisor.
+    """
+    if not isinstance(quotient, Quotient) or not surely_equal(quotient.divisor, rest.divisor):
+        return None
+    found = quotient.dividend % rest.divisor
+    return quotient.dividend if found is of(rest) else None
 
 
 def _quotient(rest: IndexExpr, divisor: int) -> IndexExpr:

@@ -189,3 +189,5 @@ def test_a_remainder_without_multiples_of_its_divisor_joins_its_quotient() -> No
     number = (y % 4) * 6 + x
     assert number % 3 is x % 3
     assert (number // 3) * 3 + number % 3 is number
+    rows = number // 3 % 5
+    assert rows * 3 + number % 3 is number % 15
