@@ -171,8 +171,8 @@ CASES: dict[str, Graph] = {
     "scan of a long row": lambda: [scans(tensor(0, 20001), 0) * 2.0],
     "scan of long columns": lambda: [scans(tensor(0, 3000, 9), 0, backwards=True)],
     "scan of columns of matrices": lambda: [scans(tensor(0, 3, 20, 50), 1)],
-    "scan of wide rows": lambda: [scans(tensor(0, 3, 5000), 1)],
-    "scan of wide rows bfloat16": lambda: [
+    "large scan of wide rows": lambda: [scans(tensor(0, 3, 5000), 1)],
+    "large scan of wide rows bfloat16": lambda: [
         scans(tensor(0, 2, 4100, dtype=dtypes.bfloat16), 1, "max")
     ],
     "scan of bytes": lambda: [scans(tensor(0, 3, 300, dtype=dtypes.int8), 1, "max")],
@@ -218,6 +218,12 @@ CASES: dict[str, Graph] = {
     "large, few columns float64": lambda: matmul(1000, 41, 7, dtypes.float64),
     "channels of many images": lambda: [shared.batch_norm(tensor(0, 37, 3, 9, 41))],
     "channels of many large images": lambda: [shared.batch_norm(tensor(0, 21, 3, 20, 80))],
+    "channels of small images": lambda: [shared.batch_norm(tensor(0, 16, 30, 6, 6))],
+    "gradient of windows by channels": lambda: shared.gradients(
+        lambda x, w: convolution.convolution(x, w, None, (1, 1), (1, 1), (1, 1), (1, 1), 6),
+        tensor(0, 5, 6, 7, 6),
+        tensor(1, 6, 1, 3, 3),
+    ),
     "gradients of few channels": lambda: shared.gradients(
         shared.conv, tensor(0, 2, 3, 25, 24), tensor(1, 6, 3, 3, 3)
     ),

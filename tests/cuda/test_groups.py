@@ -8,9 +8,20 @@ from metaop.codegen.cuda.layout import layout_of
 from metaop.codegen.cuda.schedules import CUDA
 from metaop.compiler import schedule
 from metaop.reduce import reduce_axes
+from metaop.reindex import views
 from metaop.unified_graph.node import Node
 from tests.codegen.test_lowering import batch_norm, softmax
 from tests.cuda.cases import CASES, inputs_of, tensor
+
+
+def _windows() -> Node:
+    """The gradient of the weight of a convolution whose channels do not meet."""
+    box = (16, 300, 6, 6, 3, 3)
+    image = views.pad(tensor(0, 16, 300, 6, 6), (0, 0, 1, 1), (0, 0, 1, 1))
+    back = views.broadcast_to(views.reshape(tensor(1, 16, 300, 6, 6), (*box[:4], 1, 1)), box)
+    windows = views.windows(image, (3, 3), (1, 1), (0, 0), (1, 1))
+    return reduce_axes("add", windows * back, [0, 2, 3])
+
 
 GROUPS: dict[str, tuple[Node, int]] = {
     # Of 784 parts of an image, warps take 25 at a time, in four rounds of images.
@@ -18,7 +29,11 @@ GROUPS: dict[str, tuple[Node, int]] = {
     # 196 parts go once over 256 lanes, and seven times over a warp.
     "fewer images than warps": (batch_norm(tensor(0, 2, 256, 28, 28)), 2),
     "one loop": (softmax(tensor(0, 40, 9000), 1), 1),
-    "whole warps": (reduce_axes("add", tensor(0, 6, 300, 100), [0, 2]), 1),
+    "an iteration for each warp": (reduce_axes("add", tensor(0, 6, 300, 100), [0, 2]), 8),
+    # Nine parts need 16 lanes, half a warp.
+    "parts of warps": (batch_norm(tensor(0, 16, 300, 6, 6)), 16),
+    # Loops that cannot be joined, because a window is cut off at the edges, are one by division.
+    "a loop by division": (_windows(), 1),
 }
 
 

@@ -19,6 +19,7 @@ from metaop.nn.utils import clip_grad_norm_
 from metaop.tensor import devices as moving
 from metaop.unified_graph.node import Node
 from tests.codegen.test_lowering import softmax
+from tests.codegen.test_scans import scans
 from tests.cuda import emulator
 from tests.cuda.cases import CASES, inputs_of, random_values, tensor
 from tests.cuda.emulator.runtime import EmulatedRuntime, load
@@ -167,12 +168,12 @@ DAMAGES = {
         "",
     ),
     "the barrier before the warps of a scan read": (
-        CASES["scan of wide rows"],
+        lambda: [scans(tensor(0, 132, 2052), 1)],
         r"__syncthreads\(\);(?=\n    float outside)",
         "",
     ),
     "the barrier before the next chunk of a scan": (
-        CASES["scan of wide rows"],
+        lambda: [scans(tensor(0, 132, 2052), 1)],
         r"__syncthreads\(\);(?=\n    if )",
         "",
     ),

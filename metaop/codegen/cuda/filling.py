@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 
 from metaop.codegen.cuda.layout import BLOCK, rows_for
-from metaop.codegen.lowering.base.loops import joined_plan, plain_plan
+from metaop.codegen.lowering.base.loops import along_reduced, joined_plan, plain_plan
 from metaop.codegen.lowering.contractions.axes import sum_type
 from metaop.codegen.lowering.contractions.depth_order import depth_order
 from metaop.codegen.lowering.contractions.shared_tiles import PIECE, Product, best_pieces
@@ -93,8 +93,12 @@ def _innermost(source: Source) -> tuple[bool, int]:
     stored = {x for x in _until(node, source.has_buffer) if source.has_buffer(x)}
     probe = RowReduction(kernel, Storage(stored), {}, plain_plan(kernel), PLAIN)
     places = probe.places_in_box()
-    *outer, last = joined_plan(kernel, probe.values.offsets, places).loops
+    plan = joined_plan(kernel, probe.values.offsets, places)
+    *outer, last = along_reduced(kernel, plan, places).loops
     inner = last.extent
+    # Groups of lanes share the loop around.
+    if last.reduced and outer and outer[-1].reduced:
+        inner *= outer[-1].extent
     # Short loops over columns are fused.
     while not last.reduced and inner < SHORT_LANES and outer and not outer[-1].reduced:
         inner *= outer.pop().extent

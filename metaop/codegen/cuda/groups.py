@@ -11,36 +11,34 @@ from metaop.codegen.nest import ir
 
 
 def is_shared_by_groups(loop: ir.For) -> bool:
-    """Whether a serial loop is one reduction, or a map, over its iterations and a vector loop."""
-    return not loop.vector and (is_one_reduction(loop) or _is_map(loop))
+    """Whether a serial loop is a map, or one reduction, over its iterations and a vector loop.
 
-
-def is_one_reduction(loop: ir.For) -> bool:
-    """Whether a loop only combines the results of one vector loop, each with its like."""
-    if not loop.body or not isinstance(loop.body[0], ir.For) or not loop.body[0].vector:
+    What it accumulates are the results of the vector loop, each combined with its like, and it
+    reads nothing that it writes.
+    """
+    inner = vector_loop_of(loop)
+    if inner is None or loop.vector or any(one.running for one in inner.accumulators):
         return False
-    inner = {one.name: one.reducer for one in loop.body[0].accumulators}
-    outer = {one.name: one.reducer for one in loop.accumulators}
+    reducers = {one.name: one.reducer for one in inner.accumulators}
+    around = {one.name: one.reducer for one in loop.accumulators}
+    position = loop.body.index(inner)
+    combining = loop.body[position + 1 :]
+    reads, writes = accesses(loop.body)
     return (
-        bool(inner)
-        and not accesses(loop.body)[1]
+        all(isinstance(statement, ir.Let) for statement in loop.body[:position])
+        and len(combining) == len(reducers)
         and all(
             isinstance(statement, ir.Accumulate)
             and isinstance(statement.value, ir.Name)
-            and inner.get(statement.value.name) == outer[statement.name]
-            for statement in loop.body[1:]
+            and reducers.get(statement.value.name) == around.get(statement.name, "")
+            for statement in combining
         )
-    )
-
-
-def _is_map(loop: ir.For) -> bool:
-    """Whether a loop only writes results in one vector loop."""
-    *before, last = loop.body or [None]
-    if not isinstance(last, ir.For) or not last.vector or last.accumulators or loop.accumulators:
-        return False
-    reads, writes = accesses(loop.body)
-    return (
-        all(isinstance(statement, ir.Let) for statement in before)
-        and all(buffer >= 0 for buffer in writes)
         and not reads & writes
+        and all(buffer >= 0 for buffer in writes)
     )
+
+
+def vector_loop_of(loop: ir.For) -> ir.For | None:
+    """The only loop inside a loop, if it is a vector loop."""
+    inner = [statement for statement in loop.body if isinstance(statement, ir.For)]
+    return inner[0] if len(inner) == 1 and inner[0].vector else None

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from metaop.codegen.cuda.groups import is_shared_by_groups
+from metaop.codegen.cuda.groups import is_shared_by_groups, vector_loop_of
 from metaop.codegen.cuda.parts import NO_PARTS, Parts, parts_of
 from metaop.codegen.cuda.ranges import fits_in_32_bits
 from metaop.codegen.nest import ir
@@ -68,7 +68,8 @@ def layout_of(nest: ir.LoopNest) -> Layout:
         return Layout(together[0], 1, index_type)
     loops = list(vector_loops(task_body))
     extents = [_value(loop.extent, nest) for loop in loops]
-    longest = max(extents, default=0)
+    shared = list(_shared_by_groups(task_body, nest))
+    longest = max([*extents, *map(math.prod, shared)], default=0)
     if not extents or (has_tasks and longest < _SHORT_ROW):
         parts = parts_of(nest) if not extents and nest.tasks >= _LARGE_MAP else NO_PARTS
         return Layout(1, BLOCK if has_tasks else 1, index_type, parts)
@@ -86,29 +87,36 @@ def layout_of(nest: ir.LoopNest) -> Layout:
     lanes = lanes_for(longest)
     rows = rows_for(longest) if has_tasks else 1
     parts = parts_of(nest)
-    groups = _groups(task_body, lanes, parts.width, nest)
-    return Layout(lanes, rows, index_type, parts, groups=groups)
+    return Layout(lanes, rows, index_type, parts, groups=_groups(shared, lanes, parts.width))
 
 
-def _groups(body: tuple[ir.Statement, ...], lanes: int, width: int, nest: ir.LoopNest) -> int:
-    """The groups of lanes that need the fewest turns for the longest loop around a vector loop."""
-    pairs = [
-        (_value(loop.extent, nest), -(-_value(inner.extent, nest) // width))
-        for loop in body
-        if isinstance(loop, ir.For) and is_shared_by_groups(loop)
-        for inner in loop.body
-        if isinstance(inner, ir.For)
-    ]
-    if not pairs:
-        return 1
-    outer, inner = max(pairs, key=math.prod)
+def _shared_by_groups(
+    body: tuple[ir.Statement, ...], nest: ir.LoopNest
+) -> Iterator[tuple[int, int]]:
+    """The iterations of the loops that groups of lanes share, and of the vector loops inside."""
+    for loop in body:
+        if not isinstance(loop, ir.For) or loop.vector:
+            continue
+        inner = vector_loop_of(loop)
+        if inner is not None and is_shared_by_groups(loop):
+            yield _value(loop.extent, nest), _value(inner.extent, nest)
+        else:
+            yield from _shared_by_groups(loop.body, nest)
+
+
+def _groups(shared: list[tuple[int, int]], lanes: int, width: int) -> int:
+    """The groups of lanes that need the fewest turns for the longest loop that they share."""
+    outer, inner = max(shared, key=math.prod, default=(1, 1))
+    parts = -(-inner // width)
+    # Lanes of a warp read neighbours, if there are so many.
+    least = min(1 << (parts - 1).bit_length(), _WARP)
 
     def turns(groups: int) -> int:
-        return -(-outer // groups) * -(-inner // (lanes // groups))
+        return -(-outer // groups) * -(-parts // (lanes // groups))
 
-    # Of equal ones the largest: each lane then has more reads at once.
-    most = lanes // _WARP
-    return min((most >> k for k in range(most.bit_length())), key=turns)
+    # Of equal ones the largest number: each lane then has more reads at once.
+    most = lanes // least
+    return min((most >> k for k in range(most.bit_length())), key=turns) if shared else 1
 
 
 def _runs(loop: ir.For) -> bool:

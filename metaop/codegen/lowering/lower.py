@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from metaop.codegen.lowering.base.kernel import LoweredKernel
 from metaop.codegen.lowering.base.loops import (
+    along_reduced,
     divided,
     joined_plan,
     lanes_lie_apart,
@@ -125,7 +126,9 @@ def _lower_rows(
     if lanes_lie_apart(kernel, places):
         plan = transposed(kernel, plan, plan, places)
     width = None
-    if machine.rows.TURNS:
+    if not machine.rows.TURNS:
+        plan = along_reduced(kernel, plan, places)
+    else:
         width = column_width(kernel, plan, places, machine.threads, thresholds)
     if width is not None:
         found = OuterReduction(kernel, storage, uses, plan, thresholds, width).lower_columns()

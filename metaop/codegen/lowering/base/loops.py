@@ -24,6 +24,8 @@ _FEWEST_WRITTEN_OUT = 3
 _SHORT_ROW = 12
 # Divisors whose remainders are interleaved by shuffles, and divisors that fill vectors.
 _INTERLEAVED, _FILLING = (2, 4), 16
+# The lanes of a GPU that run in step, and the fewest results that keep most of its threads busy.
+_WARP, _FILLING_RESULTS = 32, 1 << 17
 # The fewest iterations of both loops of a transposition for which tiles pay.
 _FEWEST_TURNED = 8
 
@@ -164,6 +166,49 @@ def transposed(
         if hint_of(loop.extent) >= _FEWEST_TURNED and any(x.coefficient(axis) == 1 for x in apart):
             return replace(plan, transposed=loop.name)
     return plain
+
+
+def along_reduced(kernel: Kernel, plan: LoopPlan, places: Iterable[IndexExpr]) -> LoopPlan:
+    """The plan of a GPU, whose lanes need a long loop.
+
+    A last loop that is reduced is joined with reduced loops around it, until it is long enough and
+    inside of at most one of them. Where there are few
+    results, and the last loop over them is short, lanes run along all reduced loops instead, unless
+    they would read elements that are far apart: the gradients of weights of small windows. `places`
+    are the index expressions, in the axes of the box, at which buffers are read.
+    """
+    kept, reduced = plan.kept(), list(plan.reduced())
+    if not reduced:
+        return plan
+    if plan.loops[-1].reduced:
+        # Groups of lanes share the loop around the last one.
+        first = min(len(reduced) - 1, 1)
+        while first and hint_of(math.prod(loop.extent for loop in reduced[first:])) < _WARP:
+            first -= 1
+        return _joined_last(plan, reduced[first:])
+    total = math.prod(loop.extent for loop in reduced)
+    results = math.prod(loop.extent for loop in kept)
+    if hint_of(total) < _WARP or hint_of(results) >= _FILLING_RESULTS:
+        return plan
+    innermost = max(k for k in kernel.reduced if kernel.shape[k] != 1)
+    axis = Axis(f"i{innermost}", kernel.shape[innermost])
+    is_close = all(abs(place.coefficient(axis)) <= LONGEST_STRIDE for place in places)
+    return _joined_last(plan, reduced) if is_close and hint_of(kept[-1].extent) < _WARP else plan
+
+
+def _joined_last(plan: LoopPlan, together: Sequence[Loop]) -> LoopPlan:
+    """The plan with some reduced loops as a single one, the last of all."""
+    others = tuple(loop for loop in plan.loops if loop not in together)
+    if len(together) == 1:
+        return replace(plan, loops=(*others, *together))
+    _, parts = split_index(together, "r")
+
+    def moved(atom: Atom) -> IndexExpr | None:
+        return parts.get(str(atom.name)) if isinstance(atom, Axis) else None
+
+    total = math.prod(loop.extent for loop in together)
+    axes = tuple(index.substitute(moved) for index in plan.axes)
+    return replace(plan, loops=(*others, Loop("r", total, True)), axes=axes)
 
 
 def divided(plan: LoopPlan, exprs: Iterable[IndexExpr]) -> LoopPlan:
