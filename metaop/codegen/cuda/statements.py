@@ -61,6 +61,8 @@ class Statements:
         # Whether the statements being printed are those of one lane alone.
         self._alone = layout.lanes == 1
         self._accumulators: dict[str, ir.Accumulator] = {}
+        # Whether groups take the iterations of the next loop from its end.
+        self._from_end = False
 
     def line(self, text: str) -> None:
         """Adds a line at the present depth."""
@@ -121,10 +123,9 @@ class Statements:
         """The head of a loop; what is printed inside is its body."""
         axis = loop.axis
         advance = f"++{axis}" if step == "1" else f"{axis} += {step}"
-        extent = loop.extent.name if isinstance(loop.extent, ir.ValueIndex) else loop.extent
         if loop.kind == "unroll":
             self.line("#pragma unroll")
-        with self._block(f"for (index_t {axis} = {first}; {axis} < {extent}; {advance}) "):
+        with self._block(f"for (index_t {axis} = {first}; {axis} < {_extent(loop)}; {advance}) "):
             yield
 
     def _serial(self, loop: ir.For) -> None:
@@ -144,19 +145,24 @@ class Statements:
     def _by_groups(self, loop: ir.For) -> None:
         """Groups of lanes take the iterations in turn.
 
-        Lanes keep their shares of accumulators over all iterations, and combine them once.
+        Lanes keep their shares of accumulators over all iterations, and combine them once. Every
+        other such loop runs from the end: what the loop before it read last is still in the cache.
         """
         if self.hazards.must_wait(loop):
             self._wait()
         groups, lanes = self.layout.groups, self.layout.lanes // self.layout.groups
         first, lane = (f"lane / {lanes}", f"lane % {lanes}") if groups > 1 else ("0", "lane")
-        with self._looping(loop, first, str(groups)):
+        counter = loop._replace(axis=f"{loop.axis}_left") if self._from_end else loop
+        with self._looping(counter, first, str(groups)):
+            if self._from_end:
+                self.line(f"const index_t {loop.axis} = {_extent(loop)} - 1 - {counter.axis};")
             for statement in loop.body:
                 if isinstance(statement, ir.For):
                     self._declare(statement.accumulators)
                     self._lanes(statement, lane, lanes)
                 else:
                     self._body([statement])
+        self._from_end = not self._from_end
         self._combine_lanes(loop.accumulators)
 
     def _vector(self, loop: ir.For) -> None:
@@ -200,7 +206,7 @@ class Statements:
         self._alone = True
         with self._looping(chunks, step=str(self.layout.lanes * width)):
             self.line(f"const index_t {axis}_lane = {axis}_chunk + {_times('lane', width)};")
-            self.line(f"const bool {axis}_inside = {axis}_lane < {loop.extent};")
+            self.line(f"const bool {axis}_inside = {axis}_lane < {_extent(loop)};")
             self.line(f"const index_t {axis}_first = {axis}_inside ? {axis}_lane : 0;")
             stores = [access for access in parted if isinstance(access, ir.Store)]
             for access in parted:
@@ -427,6 +433,10 @@ class Statements:
         if conditions:
             tests.append(conditions_text(conditions))
         self.line(f"if ({' && '.join(tests)}) {text}" if tests else text)
+
+
+def _extent(loop: ir.For) -> object:
+    return loop.extent.name if isinstance(loop.extent, ir.ValueIndex) else loop.extent
 
 
 def _times(text: str, width: int) -> str:
