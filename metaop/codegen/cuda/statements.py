@@ -18,13 +18,8 @@ from metaop.codegen.cuda.groups import is_shared_by_groups
 from metaop.codegen.cuda.hazards import Hazards
 from metaop.codegen.cuda.layout import Layout
 from metaop.codegen.cuda.parts import Parts, numbered
-from metaop.codegen.cuda.prelude import (
-    combined,
-    identity,
-    row_function,
-    scan_function,
-    update_function,
-)
+from metaop.codegen.cuda.prelude import identity, row_function, update_function
+from metaop.codegen.cuda.scans import print_scan
 from metaop.codegen.cuda.types import compute_type, is_narrow_float, storage_type
 from metaop.codegen.nest import ir
 from metaop.codegen.nest.in_place import possible_pairs
@@ -80,7 +75,7 @@ class Statements:
         for statement in (*before, *(tasks.body if tasks else ())):
             if isinstance(statement, ir.Alloc):
                 self._allocate(statement)
-        self._body(before)
+        self.body(before)
         if tasks is not None:
             self._tasks(tasks)
 
@@ -115,17 +110,19 @@ class Statements:
             self.hazards.add(loop.body)
         if loop.vector and self._in_parts(loop, first, step):
             return
-        with self._looping(loop, first, step):
-            self._body(loop.body)
+        with self.looping(loop, first, step):
+            self.body(loop.body)
 
     @contextmanager
-    def _looping(self, loop: ir.For, first: str = "0", step: str = "1") -> Iterator[None]:
+    def looping(self, loop: ir.For, first: str = "0", step: str = "1") -> Iterator[None]:
         """The head of a loop; what is printed inside is its body."""
         axis = loop.axis
         advance = f"++{axis}" if step == "1" else f"{axis} += {step}"
         if loop.kind == "unroll":
             self.line("#pragma unroll")
-        with self._block(f"for (index_t {axis} = {first}; {axis} < {_extent(loop)}; {advance}) "):
+        with self.block(
+            f"for (index_t {axis} = {first}; {axis} < {self.extent(loop)}; {advance}) "
+        ):
             yield
 
     def _serial(self, loop: ir.For) -> None:
@@ -139,8 +136,8 @@ class Statements:
                 return
             if self.hazards.enter(loop):
                 self._wait()
-        with self._looping(loop):
-            self._body(loop.body)
+        with self.looping(loop):
+            self.body(loop.body)
 
     def _by_groups(self, loop: ir.For) -> None:
         """Groups of lanes take the iterations in turn.
@@ -153,15 +150,15 @@ class Statements:
         groups, lanes = self.layout.groups, self.layout.lanes // self.layout.groups
         first, lane = (f"lane / {lanes}", f"lane % {lanes}") if groups > 1 else ("0", "lane")
         counter = loop._replace(axis=f"{loop.axis}_left") if self._from_end else loop
-        with self._looping(counter, first, str(groups)):
+        with self.looping(counter, first, str(groups)):
             if self._from_end:
-                self.line(f"const index_t {loop.axis} = {_extent(loop)} - 1 - {counter.axis};")
+                self.line(f"const index_t {loop.axis} = {self.extent(loop)} - 1 - {counter.axis};")
             for statement in loop.body:
                 if isinstance(statement, ir.For):
                     self._declare(statement.accumulators)
                     self._lanes(statement, lane, lanes)
                 else:
-                    self._body([statement])
+                    self.body([statement])
         self._from_end = not self._from_end
         self._combine_lanes(loop.accumulators)
 
@@ -169,75 +166,37 @@ class Statements:
         """A loop whose iterations the lanes of a row share."""
         self._declare(loop.accumulators)
         if any(one.running for one in loop.accumulators):
-            self._scan(loop)
+            print_scan(self, loop, self._parted.get(id(loop), []))
             return
         self._lanes(loop, "lane", self.layout.lanes)
         self._combine_lanes(loop.accumulators)
 
     def _lanes(self, loop: ir.For, lane: str, lanes: int) -> None:
         """The iterations of some lanes, of which this one is `lane`."""
-        self._alone = True
-        if loop.extent == lanes:
-            with self._block():
-                self.line(f"const index_t {loop.axis} = {lane};")
-                self._body(loop.body)
-        elif not self._in_parts(loop, lane, str(lanes)):
-            with self._looping(loop, lane, str(lanes)):
-                self._body(loop.body)
-        self._alone = False
-
-    def _scan(self, loop: ir.For) -> None:
-        """A loop in which each lane needs what is accumulated up to it.
-
-        A lane combines a few neighbours, all lanes tell each other what they have, and the result
-        of all so far is carried on. Lanes past the end take part with the identity. What follows
-        the accumulation uses the index and the result alone.
-        """
-        (one,) = loop.accumulators
-        position = next(k for k, s in enumerate(loop.body) if isinstance(s, ir.Accumulate))
-        accumulate = loop.body[position]
-        assert isinstance(accumulate, ir.Accumulate)
-        parted = self._parted.get(id(loop), [])
-        width = self.layout.parts.width if parted else 1
-        axis, ctype, start = loop.axis, compute_type(one.dtype), identity(one.reducer, one.dtype)
-        name, self.functions[name] = scan_function(one.reducer, one.dtype, self.layout.lanes)
-        local, before, own = (f"{one.name}_{part}" for part in ("sum", "before", "own"))
-        chunks = loop._replace(axis=f"{axis}_chunk", kind="serial")
-        self._alone = True
-        with self._looping(chunks, step=str(self.layout.lanes * width)):
-            self.line(f"const index_t {axis}_lane = {axis}_chunk + {_times('lane', width)};")
-            self.line(f"const bool {axis}_inside = {axis}_lane < {_extent(loop)};")
-            self.line(f"const index_t {axis}_first = {axis}_inside ? {axis}_lane : 0;")
-            stores = [access for access in parted if isinstance(access, ir.Store)]
-            for access in parted:
-                if isinstance(access, ir.Load):
-                    self._part(access, axis, f"{axis}_first")
-            self.line(f"{ctype} {local} = {start}, {own}[{width}];")
-            with self._each(width, f"{axis} = {axis}_first + e"):
-                self._body(loop.body[:position])
-                value = self._combined(
-                    one.reducer, ir.Name(local, one.dtype), accumulate.value, one.dtype
-                )
-                self.line(f"{own}[e] = {local} = {value};")
-            self.line(f"if (!{axis}_inside) {local} = {start};")
-            self.line(f"{ctype} {before} = {name}({local});")
-            self.line(f"{before} = {combined(one.reducer, one.name, before)};")
-            with self._block(f"if ({axis}_inside) "):
-                behind = [self._part(access, axis, f"{axis}_first") for access in stores]
-                with self._each(width, f"{axis} = {axis}_first + e"):
-                    result = combined(one.reducer, before, f"{own}[e]")
-                    self.line(f"const {ctype} {one.name} = {result};")
-                    self._body(loop.body[position + 1 :])
-                for text in behind:
-                    self.line(text)
-            self.line(f"{one.name} = {combined(one.reducer, one.name, local)};")
-        self.values.held.clear()
-        self._alone = False
-        if self.layout.lanes > 32:
-            self.hazards.clear()
+        with self.alone():
+            if loop.extent == lanes:
+                with self.block():
+                    self.line(f"const index_t {loop.axis} = {lane};")
+                    self.body(loop.body)
+            elif not self._in_parts(loop, lane, str(lanes)):
+                with self.looping(loop, lane, str(lanes)):
+                    self.body(loop.body)
 
     @contextmanager
-    def _block(self, head: str = "") -> Iterator[None]:
+    def alone(self) -> Iterator[None]:
+        """What is printed inside are the statements of one lane alone."""
+        self._alone = True
+        yield
+        self._alone = False
+
+    @staticmethod
+    def extent(loop: ir.For) -> object:
+        """The text of the extent of a loop."""
+        return loop.extent.name if isinstance(loop.extent, ir.ValueIndex) else loop.extent
+
+    @contextmanager
+    def block(self, head: str = "") -> Iterator[None]:
+        """A block behind a head."""
         self.line(f"{head}{{")
         self._depth += 1
         yield
@@ -245,10 +204,10 @@ class Statements:
         self.line("}")
 
     @contextmanager
-    def _each(self, width: int, index: str) -> Iterator[None]:
+    def each(self, width: int, index: str) -> Iterator[None]:
         """The elements of a part in turn."""
         self.line("#pragma unroll")
-        with self._block(f"for (int e = 0; e < {width}; ++e) "):
+        with self.block(f"for (int e = 0; e < {width}; ++e) "):
             self.line(f"const index_t {index};")
             yield
 
@@ -259,17 +218,21 @@ class Statements:
             return False
         width, start = self.layout.parts.width, f"{loop.axis}_first"
         first, step = _times(first, width), _times(step, width)
-        with self._looping(loop._replace(axis=start), first, step):
-            behind = [self._part(access, loop.axis, start) for access in parted]
-            with self._each(width, f"{loop.axis} = {start} + e"):
-                self._body(loop.body)
+        with self.looping(loop._replace(axis=start), first, step):
+            behind = [self.part(access, loop.axis, start) for access in parted]
+            with self.each(width, f"{loop.axis} = {start} + e"):
+                self.body(loop.body)
             for text in filter(None, behind):
                 self.line(text)
-        self.values.held.clear()
-        self.values.tested.clear()
+        self.forget_parts()
         return True
 
-    def _part(self, access: Access, axis: str, start: str) -> str:
+    def forget_parts(self) -> None:
+        """Drops the elements of parts behind their loop."""
+        self.values.held.clear()
+        self.values.tested.clear()
+
+    def part(self, access: Access, axis: str, start: str) -> str:
         """Declares a part; the statement that stores it, for a store."""
         name = f"part{len(self.values.held) + 1}"
         ctype = f"Part<{storage_type(self.dtypes[access.buffer])}, {self.layout.parts.width}>"
@@ -306,7 +269,8 @@ class Statements:
 
     # --- statements -------------------------------------------------------------------------------
 
-    def _body(self, body: Sequence[ir.Statement]) -> None:
+    def body(self, body: Sequence[ir.Statement]) -> None:
+        """Statements one after another."""
         for position, statement in enumerate(body):
             if isinstance(statement, ir.Store):
                 behind = takewhile(lambda one: isinstance(one, ir.Store), body[position + 1 :])
@@ -386,7 +350,7 @@ class Statements:
     def _accumulate(self, accumulate: ir.Accumulate) -> None:
         one = self._accumulators[accumulate.name]
         before = ir.Name(one.name, one.dtype)
-        value = self._combined(one.reducer, before, accumulate.value, one.dtype)
+        value = self.combined_with(one.reducer, before, accumulate.value, one.dtype)
         self.line(f"{one.name} = {value};")
 
     def _foreign_call(self, statement: ir.ForeignCall) -> None:
@@ -398,7 +362,8 @@ class Statements:
         if statement.threads > 1:
             self.line("__syncthreads();")
 
-    def _combined(self, reducer: str, left: ir.Expr, right: ir.Expr, dtype: DType) -> str:
+    def combined_with(self, reducer: str, left: ir.Expr, right: ir.Expr, dtype: DType) -> str:
+        """Two values combined by a reducer, as the right side of an assignment."""
         function = REDUCERS[reducer].combine
         return self.values.assigned(ir.Apply(function, (left, right), dtype, dtype))
 
@@ -416,7 +381,7 @@ class Statements:
         target = self.values.element(update.buffer, update.offset)
         if update.buffer < 0:
             before = ir.Load(update.buffer, update.offset, dtype)
-            text = f"{target} = {self._combined(update.reducer, before, update.value, dtype)};"
+            text = f"{target} = {self.combined_with(update.reducer, before, update.value, dtype)};"
         else:
             name = self._update_function(update.reducer, dtype)
             text = f"{name}(&{target}, {stripped(self.values.value(update.value))});"
@@ -433,10 +398,6 @@ class Statements:
         if conditions:
             tests.append(conditions_text(conditions))
         self.line(f"if ({' && '.join(tests)}) {text}" if tests else text)
-
-
-def _extent(loop: ir.For) -> object:
-    return loop.extent.name if isinstance(loop.extent, ir.ValueIndex) else loop.extent
 
 
 def _times(text: str, width: int) -> str:
