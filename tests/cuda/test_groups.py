@@ -7,6 +7,7 @@ import pytest
 from metaop.codegen.cuda.layout import layout_of
 from metaop.codegen.cuda.schedules import CUDA
 from metaop.compiler import schedule
+from metaop.elementwise import apply
 from metaop.reduce import reduce_axes
 from metaop.reindex import views
 from metaop.unified_graph.node import Node
@@ -52,3 +53,11 @@ def test_cases_have_some() -> None:
         for launch in schedule(inputs_of(outputs), outputs, CUDA).launches:
             found.add(layout_of(launch.nest).groups)
     assert len(found) > 1
+
+
+def test_blocks_of_large_launches_are_short() -> None:
+    """Long ones would leave multiprocessors idle at the end, while the last blocks run."""
+    for extent, most, blocks in ((1 << 27, 4224, 32768), (1 << 22, 4224, 4096), (70, 4224, 1)):
+        outputs = [apply("exp", tensor(0, extent))]
+        (launch,) = schedule(inputs_of(outputs), outputs, CUDA).launches
+        assert layout_of(launch.nest).blocks(launch.nest, most) == blocks

@@ -27,6 +27,8 @@ _SHORT_ROW = 8
 _WITH_TILES, _FEWEST = 384, 2
 # Smaller maps need every thread that they can get.
 _LARGE_MAP = 1 << 16
+# The tasks of a block of a large launch.
+_TURNS = 4
 # The fewest scans that fill a GPU with a warp for each.
 _MANY_SCANS = 1 << 12
 
@@ -54,9 +56,14 @@ class Layout:
         return self.lanes * self.rows
 
     def blocks(self, nest: ir.LoopNest, most: int) -> int:
-        """The blocks of a launch: enough for all tasks, but at most `most`."""
+        """The blocks of a launch: enough for all tasks, but at most `most`.
+
+        Of a large launch, a block does only a few tasks in turn, however many blocks that takes: so
+        multiprocessors end at about the same time.
+        """
         each = self.rows * (self.parts.width if self.lanes == 1 else 1)
-        return max(min(-(-nest.tasks // each), most), 1)
+        pieces = -(-nest.tasks // each)
+        return max(min(pieces, max(most, pieces // _TURNS)), 1)
 
 
 def layout_of(nest: ir.LoopNest) -> Layout:
