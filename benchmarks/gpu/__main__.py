@@ -172,8 +172,8 @@ def prediction(name: str, machine: Machine, launches: Sequence[Predicted]) -> It
     yield (
         f"{len(launches)} launches; {len(idle)} of them touch more than {_LARGE >> 20} MB and "
         f"leave multiprocessors idle, {1e3 * _seconds(idle):.3f} ms. Contractions take "
-        f"{1e3 * _seconds(products):.3f} ms; no kernel uses tensor cores, which would need "
-        f"{1e3 * tensor:.3f} ms at their full rate.\n"
+        f"{1e3 * _seconds(products):.3f} ms; all by tensor cores at their full rate would take "
+        f"{1e3 * tensor:.3f} ms.\n"
     )
     groups: dict[tuple[object, ...], list[Predicted]] = {}
     for one in launches:

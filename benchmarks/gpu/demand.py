@@ -69,6 +69,7 @@ def demand_of(
         sectors=counter.sectors,
         products=reads[0].name if is_product else "",
         is_double=any(p.dtype is dtypes.float64 for p in nest.parameters),
+        tensor_operations=counter.tensor_operations,
     )
 
 
@@ -99,14 +100,14 @@ class _Counter:
 
     def __init__(self, nest: ir.LoopNest, launch: Launch) -> None:
         self.nest, self.layout = nest, launch.layout
-        self.instructions = self.sectors = 0.0
+        self.instructions = self.sectors = self.tensor_operations = 0.0
         self._requested: dict[int, float] = {}
-        wanted = self.layout.parts.positions
-        # The loop of each access that comes in parts.
+        widths = dict(self.layout.parts.widths)
+        # The loop of each access that comes in parts, and how many neighbours it takes.
         self._in_parts = {
-            id(access): loop.axis
+            id(access): (loop.axis, widths[position])
             for position, (access, loop) in enumerate(numbered(nest.body))
-            if position in wanted and loop is not None
+            if position in widths and loop is not None
         }
         self._registers = {
             alloc.buffer for alloc in _allocations(nest.body) if alloc.space == "register"
@@ -184,6 +185,8 @@ class _Counter:
             self._value(statement.value, times, seen)
             if isinstance(statement, ir.CheckedIndex):
                 self.instructions += times * _TEST
+        elif isinstance(statement, ir.WarpProduct):
+            self._warp_product(statement, times)
         elif isinstance(statement, ir.Accumulate):
             self._sum(statement.value, times, seen)
         elif isinstance(statement, ir.Store):
@@ -193,6 +196,14 @@ class _Counter:
             self._sum(statement.value, times, seen)
             if statement.buffer not in self._registers:
                 self._access(statement, 2 * times)
+
+    def _warp_product(self, product: ir.WarpProduct, times: float) -> None:
+        """Each instruction loads a square of a panel, or multiplies half of one."""
+        down, across = product.rows // ir.WARP_ROWS, product.columns // ir.WARP_COLUMNS
+        self.instructions += times * (down + across / 2 + down * across)
+        elements = (product.rows + product.columns) * ir.WARP_STEPS
+        self.sectors += times * elements * product.dtype.itemsize / _SECTOR
+        self.tensor_operations += times * 2 * product.rows * product.columns * ir.WARP_STEPS
 
     def _sum(self, value: ir.Expr, times: float, seen: set[int]) -> None:
         """A value that is combined with what is there."""
@@ -231,14 +242,14 @@ class _Counter:
         size = self._sizes[access.buffer]
         places = self._places(access.offset, free) * size
         groups = np.arange(places.shape[1])
-        along = self._in_parts.get(id(access))
+        along, width = self._in_parts.get(id(access), ("", 1))
         if access.buffer < 0 or along in free:
             groups = np.unique(places[0] // _TOGETHER, return_inverse=True)[1]
         count = int(groups.max()) + 1
         times /= places.shape[1]
         lanes = [places[:, groups == k] for k in range(count)]
         touched = sum(_sectors(one, size, access.buffer < 0) for one in lanes)
-        width = 1 if along is None or along in free else self.layout.parts.width
+        width = 1 if along in free else width
         own = 1 + _TEST * len(access.conditions)
         self.instructions += times * count * own / width
         self._divisions(access.offset)

@@ -3,6 +3,7 @@
     memory      bytes of buffers that are touched, each once, over the bandwidth; no multiprocessor
                 takes more than a slice of the second cache gives
     arithmetic  operations over those of all cores
+    products    operations of tensor cores over those of all of them
     issue       instructions of warps over those that schedulers start
     requests    sectors of 32 bytes that warps ask the first cache or shared memory for
 
@@ -31,7 +32,8 @@ class Demand(NamedTuple):
     Its `pieces` of work are alike; each of the `blocks` does some, one after another. `threads` and
     `shared` bytes are those of a block, `registers` those of a thread, everything else that of the
     launch: `nbytes` of buffers, `operations` (on float64 if `is_double`), `instructions` of warps,
-    `sectors`. `products` is the type of the factors of a contraction, else empty.
+    `sectors`. `products` is the type of the factors of a contraction, else empty; of its operations
+    tensor cores do `tensor_operations`, which may be more, where tiles reach past the result.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Demand(NamedTuple):
     sectors: float
     products: str = ""
     is_double: bool = False
+    tensor_operations: float = 0.0
 
 
 class Prediction(NamedTuple):
@@ -53,8 +56,8 @@ class Prediction(NamedTuple):
 
     `occupancy` is the share of threads that a multiprocessor holds at once, `waves` how often the
     blocks that fit at once are started. A launch `fills` the card if every multiprocessor has a
-    block. `tensor` are the seconds of a contraction at the rate of tensor cores, which no kernel
-    uses yet.
+    block. `tensor` are the seconds of a contraction at the rate of tensor cores, whether or not it
+    uses them.
     """
 
     seconds: float
@@ -92,11 +95,13 @@ def predict(demand: Demand, machine: Machine) -> Prediction:
     share = -(-demand.pieces // machine.multiprocessors) / demand.pieces
     cores = machine.double_cores if demand.is_double else machine.cores
     clocks = {
-        "arithmetic": demand.operations / (2 * cores),
+        "arithmetic": max(demand.operations - demand.tensor_operations, 0) / (2 * cores),
         "issue": demand.instructions / machine.schedulers,
         "requests": demand.sectors * _SECTOR / machine.near_bytes,
     }
     limits = {name: share * count / machine.clock for name, count in clocks.items()}
+    tensor = machine.tensor.get(demand.products, machine.flops)
+    limits["products"] = share * machine.multiprocessors * demand.tensor_operations / tensor
     limits["memory"] = max(
         demand.nbytes / machine.bandwidth,
         share * demand.nbytes / (machine.far_bytes * machine.clock),
@@ -109,5 +114,5 @@ def predict(demand: Demand, machine: Machine) -> Prediction:
         held / machine.threads,
         demand.blocks / (machine.multiprocessors * resident),
         demand.blocks >= machine.multiprocessors,
-        products / machine.tensor.get(demand.products, machine.flops),
+        products / tensor,
     )

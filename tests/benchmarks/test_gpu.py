@@ -24,6 +24,7 @@ from metaop.elementwise import apply
 from metaop.executor import clear_programs
 from metaop.reindex import views
 from metaop.tensor import devices as moving
+from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.node import Node
 from tests.codegen.test_lowering import matmul
 from tests.cuda import emulator
@@ -54,6 +55,10 @@ def test_each_limit() -> None:
         "arithmetic": (NOTHING._replace(operations=132 * 256 * 1.98e6), 1e-3),
         "issue": (NOTHING._replace(instructions=132 * 4 * 1.98e6), 1e-3),
         "requests": (NOTHING._replace(sectors=132 * 4 * 1.98e6), 1e-3),
+        "products": (
+            NOTHING._replace(operations=989.4e9, tensor_operations=989.4e9, products="bfloat16"),
+            1e-3,
+        ),
         "launch": (NOTHING._replace(nbytes=3350), 1e-9),
     }
     for name, (demand, seconds) in cases.items():
@@ -161,6 +166,17 @@ def test_a_product() -> None:
     assert found.products == "float32"
     # Two slots for two panels of 16 steps, 64 elements and 4 for the sake of banks.
     assert found.shared == 2 * 2 * 16 * 68 * 4
+
+
+def test_a_product_by_tensor_cores() -> None:
+    size = 1024
+    factors = (tensor(slot, size, size, dtype=dtypes.bfloat16) for slot in (0, 1))
+    found = demand_of(matmul(*factors))
+    assert found.tensor_operations == found.operations == 2 * size**3
+    products = size**3 / (16 * 8 * 16)
+    # A warp with 32 by 32 sums loads four times for 2 by 4 of them, beside what fills the panels.
+    assert 1.5 * products < found.instructions < 3.5 * products
+    assert found.products == "bfloat16"
 
 
 @pytest.mark.parametrize("size", (64, 1024))

@@ -106,8 +106,58 @@ def matmul(rows: int, depth: int, columns: int, dtype: DType = F32) -> list[Node
     return [apply("relu", shared.matmul(left, right) + views.broadcast_to(bias, (rows, columns)))]
 
 
+def batched_matmul(dtype: DType) -> list[Node]:
+    left, right = tensor(0, 3, 41, 50, dtype=dtype), tensor(1, 3, 50, 35, dtype=dtype)
+    shape = (3, 41, 35, 50)
+    a = views.broadcast_to(views.reshape(left, (3, 41, 1, 50)), shape)
+    b = views.reshape(views.transpose(right, 1, 2), (3, 1, 35, 50))
+    return [reduce_axes("add", a * views.broadcast_to(b, shape), [3])]
+
+
+def matmul_gradient(rows: int, depth: int, columns: int, dtype: DType) -> list[Node]:
+    """Products whose factors run along the depth, and across it."""
+    left, right = tensor(0, rows, depth, dtype=dtype), tensor(1, depth, columns, dtype=dtype)
+    return shared.gradients(shared.matmul, left, right)
+
+
+def of_two_factors(dtype: DType) -> list[Node]:
+    """The factors are computed while they are copied."""
+    left, right = tensor(0, 40, 24, dtype=dtype), tensor(1, 24, 33, dtype=dtype)
+    return [shared.matmul(apply("relu", left), views.pad(right, (1, 0), (-1, 0), 0.0))]
+
+
+def narrow_convolution(dtype: DType) -> list[Node]:
+    return [shared.conv(tensor(0, 2, 16, 12, 9, dtype=dtype), tensor(1, 65, 16, 3, 3, dtype=dtype))]
+
+
+def narrow_convolution_gradient(dtype: DType) -> list[Node]:
+    image, weight = tensor(0, 2, 8, 9, 10, dtype=dtype), tensor(1, 5, 8, 3, 3, dtype=dtype)
+    return shared.gradients(shared.conv, image, weight)
+
+
+# Products by tensor cores, by the dtype of their factors.
+NARROW: dict[str, Callable[[DType], list[Node]]] = {
+    "matmul": lambda dtype: matmul(40, 33, 50, dtype),
+    "large matmul": lambda dtype: matmul(150, 77, 131, dtype),
+    "large matmul in whole chunks": lambda dtype: matmul(136, 72, 264, dtype),
+    "matmul gradient": lambda dtype: matmul_gradient(33, 17, 65, dtype),
+    "large matmul gradient": lambda dtype: matmul_gradient(136, 160, 72, dtype),
+    "batched matmul": batched_matmul,
+    "matmul of what is computed": of_two_factors,
+    "large convolution": narrow_convolution,
+    "convolution gradient": narrow_convolution_gradient,
+    "deep matmul": lambda dtype: matmul(20, 3000, 24, dtype),
+    "few columns": lambda dtype: matmul(300, 41, 5, dtype),
+    "few rows": lambda dtype: matmul(3, 40, 700, dtype),
+}
+
 CASES: dict[str, Graph] = {
     **shared.GRAPHS,
+    **{
+        f"{name} {dtype.name}": lambda graph=graph, dtype=dtype: graph(dtype)
+        for name, graph in NARROW.items()
+        for dtype in (dtypes.bfloat16, dtypes.float16)
+    },
     **{f"functions {t.name}": lambda t=t: every_function(t, False) for t in dtypes.ALL},
     **{
         f"functions that refuse {t.name}": lambda t=t: every_function(t, True)
@@ -197,11 +247,8 @@ CASES: dict[str, Graph] = {
     "large convolution": lambda: [shared.conv(tensor(0, 2, 20, 16, 17), tensor(1, 65, 20, 3, 3))],
     "large matmul float64": lambda: matmul(70, 33, 130, dtypes.float64),
     "matmul float64": lambda: matmul(40, 33, 50, dtypes.float64),
-    "matmul float16": lambda: matmul(40, 33, 50, dtypes.float16),
-    "matmul bfloat16": lambda: matmul(40, 33, 50, dtypes.bfloat16),
     "deep matmul": lambda: matmul(20, 3000, 24),
     "deep matmul float64": lambda: matmul(20, 3001, 24, dtypes.float64),
-    "deep matmul bfloat16": lambda: matmul(20, 3000, 24, dtypes.bfloat16),
     "deep convolution gradient": lambda: shared.gradients(
         shared.conv, tensor(0, 6, 3, 28, 17), tensor(1, 10, 3, 3, 3)
     ),
@@ -213,7 +260,6 @@ CASES: dict[str, Graph] = {
     "a few channels": lambda: [shared.batch_norm(tensor(0, 4, 2, 150, 151))],
     "few rows": lambda: matmul(3, 40, 700),
     "few columns": lambda: matmul(700, 41, 13),
-    "few columns bfloat16": lambda: matmul(300, 41, 5, dtypes.bfloat16),
     "large, few rows": lambda: matmul(13, 40, 1000),
     "large, few columns float64": lambda: matmul(1000, 41, 7, dtypes.float64),
     "channels of many images": lambda: [shared.batch_norm(tensor(0, 37, 3, 9, 41))],
@@ -241,9 +287,11 @@ _ONE = replace(CUDA, threads=1)
 # 16-bit results are compared with what the same values give in float32.
 WIDER: dict[str, Graph] = {
     "long columns bfloat16": lambda: [reduce_axes("add", tensor(0, 5000, 30), [0])],
-    "deep matmul bfloat16": lambda: matmul(20, 3000, 24),
-    "few columns bfloat16": lambda: matmul(300, 41, 5),
-    **{f"matmul {name}": lambda: matmul(40, 33, 50) for name in ("float16", "bfloat16")},
+    **{
+        f"{name} {dtype.name}": lambda graph=graph: graph(F32)
+        for name, graph in NARROW.items()
+        for dtype in (dtypes.bfloat16, dtypes.float16)
+    },
 }
 
 

@@ -48,7 +48,7 @@ CASES = {
     "three with more behind": Case(3, 128, 70, 11, 3, 2, 1, 1, 4, True),
     "steps of three": Case(2, 96, 40, 9, 5, 3, 1, 0, 9),
     "float64": Case(3, 96, 66, 10, 3, 2, 0, 0, 4, dtype=dtypes.float64),
-    "bfloat16": Case(2, 128, 72, 12, 1, 2, 0, 0, 1, dtype=dtypes.bfloat16),
+    "bfloat16": Case(4, 256, 72, 16, 1, 2, 0, 0, 1, dtype=dtypes.bfloat16),
     "too small": Case(2, 16, 16, 8, 3, 2, 1, 0, 1),
 }
 _TOLERANCE = {"float64": 1e-12, "float32": 1e-5, "bfloat16": 1e-2}

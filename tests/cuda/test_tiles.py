@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from metaop.codegen.cuda.schedules import CUDA
-from metaop.codegen.lowering.contractions import shared_gemm
+from metaop.codegen.lowering.contractions import shared_gemm, tensor_core_gemm
 from metaop.codegen.lowering.contractions.shared_tiles import (
     TILES,
     Choice,
@@ -19,6 +19,7 @@ from metaop.codegen.lowering.contractions.shared_tiles import (
     best_tile,
     clocks,
 )
+from metaop.codegen.lowering.contractions.warp_tiles import WARP_TILES, WarpTile
 from metaop.compiler import schedule
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.dtype import DType
@@ -42,6 +43,16 @@ def test_threads_share_a_tile_evenly(tile: SharedTile) -> None:
         assert tile.depth * side % tile.threads == 0
     # Threads that run along the depth have one step each.
     assert tile.threads % tile.depth == 0
+
+
+@pytest.mark.parametrize("tile", WARP_TILES)
+def test_threads_share_the_tile_of_tensor_cores_evenly(tile: WarpTile) -> None:
+    for one in (tile, tile.for_elements):
+        assert one.threads <= 256
+        assert one.sums * one.threads == one.rows * one.columns
+        assert one.depth % 16 == one.warp_rows % 16 == one.warp_columns % 16 == 0
+        for side in (one.rows, one.columns):
+            assert one.depth * side % one.threads == 0
 
 
 @pytest.mark.parametrize("rows, columns", [(3, 5000), (5000, 3), (12, 200), (200, 16), (1, 65)])
@@ -83,20 +94,33 @@ def test_one_more_block_than_processors_takes_another_turn() -> None:
 
 
 @pytest.mark.skipif(not emulator.is_available(), reason="the emulator needs g++")
-@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64])
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64, dtypes.bfloat16])
+@pytest.mark.parametrize("rows, depth, columns", [(132, 37, 140), (136, 88, 264)])
 def test_every_tile_computes_the_product(
-    dtype: DType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    rows: int,
+    depth: int,
+    columns: int,
+    dtype: DType,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
-    """Blocks at all edges, a first step that is not whole, and several whole ones."""
-    plans = []
-    for tile in TILES:
-        monkeypatch.setattr(shared_gemm, "best_tile", lambda *_, tile=tile: Choice(0, tile))
-        outputs = matmul(132, 37, 140, dtype)
+    """Blocks at all edges, a first step that is not whole, and several whole ones.
+
+    The first sizes are odd, the other ones are read in whole parts.
+    """
+    is_narrow = dtype is dtypes.bfloat16
+    module, plans = tensor_core_gemm if is_narrow else shared_gemm, []
+    for tile in WARP_TILES if is_narrow else TILES:
+        monkeypatch.setattr(module, "best_tile", lambda *_, tile=tile: Choice(0, tile))
+        outputs = matmul(rows, depth, columns, dtype)
         plans.append(schedule(inputs_of(outputs), outputs, replace(CUDA, threads=1)))
     device = emulator.Emulator([plan.launches[0].nest for plan in plans], tmp_path)
     arrays = random_values(plans[0].inputs, "product")
     left, right, bias = (array.astype(np.float64) for array in arrays)
     expected = np.maximum(left @ right + bias, 0)
+    tolerance = 2e-2 if is_narrow else 1e-4
     for plan in plans:
         (found,) = emulator.evaluate(device, plan, arrays)
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(
+            found.astype(np.float64), expected, rtol=tolerance, atol=tolerance
+        )

@@ -62,7 +62,8 @@ def conditions_text(conditions: Iterable[ir.Condition]) -> str:
             parts.append(f"inside({index}, {condition.extent})")
         else:
             parts.append(f"({index}) % {condition.divisor} == 0")
-    return " && ".join(parts) or "true"
+    # Without short circuits, which would be branches around every element.
+    return " & ".join(parts) or "true"
 
 
 class Expressions:
@@ -121,10 +122,30 @@ class Expressions:
         text = self.element(load.buffer, load.offset)
         if is_narrow_float(load.dtype):
             text = f"to_float({text})"
-        if not load.conditions or (load.buffer, load.offset) in self.tested:
+        if self._is_tested(load):
             return text
         fill = literal(load.fill, load.dtype)
         return f"({conditions_text(load.conditions)} ? {text} : {fill})"
+
+    def _is_tested(self, load: ir.Load) -> bool:
+        return not load.conditions or (load.buffer, load.offset) in self.tested
+
+    def copied(self, expr: ir.Expr, dtype: DType) -> str | None:
+        """A 16-bit float as it lies in memory; None for a value that is computed."""
+        if isinstance(expr, ir.Load) and expr.dtype is dtype:
+            text = self.element(expr.buffer, expr.offset)
+            if self._is_tested(expr):
+                return text
+            fill = stored(literal(expr.fill, dtype), dtype)
+            return f"{conditions_text(expr.conditions)} ? {text} : {fill}"
+        if isinstance(expr, ir.Number):
+            return stored(literal(expr.value, dtype), dtype)
+        if not isinstance(expr, ir.Choose):
+            return None
+        value, otherwise = self.copied(expr.value, dtype), self.copied(expr.otherwise, dtype)
+        if value is None or otherwise is None:
+            return None
+        return f"{conditions_text(expr.conditions)} ? ({value}) : {otherwise}"
 
     def assigned(self, expr: ir.Expr) -> str:
         """The value as the right side of an assignment, which converts it."""

@@ -18,7 +18,7 @@ def accesses(item: object) -> tuple[set[int], set[int]]:
 
 def offsets(item: object, buffer: int) -> Iterator[ir.Sum]:
     """The offsets of all accesses to a buffer."""
-    if isinstance(item, (ir.Load, ir.Store, ir.Update)) and item.buffer == buffer:
+    if isinstance(item, (ir.Load, ir.Store, ir.Update, ir.SharedPanel)) and item.buffer == buffer:
         yield item.offset
     if isinstance(item, tuple):
         for part in item:
@@ -32,6 +32,9 @@ def _collect(item: object, reads: set[int], writes: set[int]) -> None:
         writes.add(item.buffer)
         if isinstance(item, ir.Update):
             reads.add(item.buffer)
+    elif isinstance(item, ir.WarpProduct):
+        reads |= {item.left.buffer, item.right.buffer, item.target}
+        writes.add(item.target)
     if isinstance(item, tuple):
         for part in item:
             _collect(part, reads, writes)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from metaop.codegen.cuda.groups import is_shared_by_groups, vector_loop_of
 from metaop.codegen.cuda.parts import NO_PARTS, Parts, parts_of
 from metaop.codegen.cuda.ranges import fits_in_32_bits
+from metaop.codegen.cuda.warp_product import max_sums
 from metaop.codegen.nest import ir
 
 _WARP = 32
@@ -25,6 +26,8 @@ _SHORT_ROW = 8
 # The threads that a multiprocessor holds if each has a tile in registers, and the fewest blocks.
 # NVRTC takes too many registers for one thread otherwise, or spills some to hold more threads.
 _WITH_TILES, _FEWEST = 384, 2
+# The registers of a multiprocessor; those of a lane that has many sums of a warp's product, or few.
+_REGISTERS, _MANY, _FEW, _FEW_SUMS = 1 << 16, 256, 128, 64
 # Smaller maps need every thread that they can get.
 _LARGE_MAP = 1 << 16
 # The tasks of a block of a large launch.
@@ -85,6 +88,9 @@ def layout_of(nest: ir.LoopNest) -> Layout:
         # The lanes of a block share memory, and keep values in registers from one loop to the next,
         # so each takes one iteration.
         resident = max(_WITH_TILES // longest, _FEWEST) if "register" in spaces else 0
+        sums = max_sums(task_body)
+        if sums:
+            resident = _REGISTERS // (longest * (_MANY if sums > _FEW_SUMS else _FEW))
         return Layout(longest, 1, index_type, parts_of(nest), resident)
     if spaces:
         return Layout(lanes_for(longest), 1, index_type, parts_of(nest))

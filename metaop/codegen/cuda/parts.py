@@ -1,34 +1,47 @@
 """Vectorised accesses: several neighbouring elements at once, if a vector loop runs along memory.
 
-A lane then takes `width` neighbouring iterations in turn. It loads a part of each array before them
-and stores a part after them, 16 bytes at a time for the widest type.
+A lane then takes some neighbouring iterations in turn. It loads a part of each array before them
+and stores a part after them, 16 bytes at a time for the widest type. Loops that are written out are
+those of one lane; a shorter one takes all its iterations at once, and may use shared memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from metaop.codegen.cuda.hazards import accesses
+from metaop.codegen.cuda.types import is_narrow_float
 from metaop.codegen.nest import ir
 from metaop.codegen.nest.neighbours import Access, is_group_of_neighbours, loads
+from metaop.unified_graph.dtype import DType
 
 _BYTES = 16
 
 
 @dataclass(frozen=True)
 class Parts:
-    """`width` neighbours at once; `positions` are the numbers of the vectorised accesses of a nest.
+    """The vectorised accesses of a nest, as pairs of a number and how many neighbours it takes.
 
     `numbered` counts accesses in an order that is the same for all nests of one form, so a kernel
-    that was compiled for one of them knows what it may assume of the others.
+    that was compiled for one of them knows what it may assume of the others. Lanes that share the
+    iterations of vector loops take `width` at once.
     """
 
     width: int = 1
-    positions: frozenset[int] = frozenset()
+    widths: frozenset[tuple[int, int]] = frozenset()
 
 
 NO_PARTS = Parts()
+
+
+class _Place(NamedTuple):
+    """An access, its number, and the vector loop around it."""
+
+    number: int
+    access: Access
+    loop: ir.For
 
 
 def numbered(body: object, loop: ir.For | None = None) -> Iterator[tuple[Access, ir.For | None]]:
@@ -44,31 +57,77 @@ def numbered(body: object, loop: ir.For | None = None) -> Iterator[tuple[Access,
 
 def parts_of(nest: ir.LoopNest) -> Parts:
     """The parts of a nest with the current values of its arguments."""
-    found = list(numbered(nest.body))
-    along = [
-        (position, access, loop)
-        for position, (access, loop) in enumerate(found)
-        if loop is not None and access.buffer >= 0 and _is_near(access, loop, nest)
+    dtypes = {number: p.dtype for number, p in enumerate(nest.parameters)}
+    found = [
+        _Place(number, access, loop)
+        for number, (access, loop) in enumerate(numbered(nest.body))
+        if loop is not None
     ]
-    sizes = [nest.parameters[access.buffer].dtype.itemsize for _, access, _ in along]
+    shared = [place for place in found if place.loop.kind != "unroll"]
+    width, widths = _widths(nest, shared, dtypes)
+    own: dict[int, list[_Place]] = {}
+    for place in found:
+        if place.loop.kind == "unroll":
+            own.setdefault(id(place.loop), []).append(place)
+    for alloc in _allocations(nest.body):
+        dtypes[alloc.buffer] = alloc.dtype
+    for places in own.values():
+        widths |= _widths(nest, places, dtypes)[1]
+    return Parts(width, frozenset(widths)) if widths else NO_PARTS
+
+
+def is_copy(loop: ir.For, dtypes: Mapping[int, DType]) -> bool:
+    """Whether a loop only copies 16-bit floats from one place to another."""
+    store = loop.body[0]
+    if len(loop.body) > 1 or not isinstance(store, ir.Store):
+        return False
+    load, dtype = store.value, dtypes[store.buffer]
+    return isinstance(load, ir.Load) and load.dtype is dtype and is_narrow_float(dtype)
+
+
+def _widths(
+    nest: ir.LoopNest, places: Sequence[_Place], dtypes: Mapping[int, DType]
+) -> tuple[int, set[tuple[int, int]]]:
+    """How many neighbours the accesses of some loops take at once, and of which this is true."""
+    near = [
+        place
+        for place in places
+        if place.access.buffer in dtypes
+        and (place.access.buffer >= 0 or is_copy(place.loop, dtypes))
+        and _is_near(place, nest)
+    ]
+    sizes = [dtypes[place.access.buffer].itemsize for place in near]
     width = _BYTES // max(sizes, default=_BYTES)
-    positions = frozenset(
-        position
-        for position, access, loop in along
-        if _is_whole(loop.extent, width, nest)
-        and is_group_of_neighbours(access, loop.axis, width, nest.arguments)
-        and _is_alone(access, loop)
-    )
-    return Parts(width, positions) if width > 1 and positions else NO_PARTS
+    extents = [place.loop.extent for place in near if place.loop.kind == "unroll"]
+    width = min([width, *(extent for extent in extents if isinstance(extent, int))])
+    found = {
+        (place.number, width)
+        for place in near
+        if _is_whole(place.loop.extent, width, nest)
+        and is_group_of_neighbours(place.access, place.loop.axis, width, nest.arguments)
+        and _is_alone(place.access, place.loop)
+    }
+    if len(found) < len(near) and any(place.access.buffer < 0 for place in near):
+        # Only whole copies take parts of registers and of shared memory.
+        return _widths(nest, [place for place in near if place.access.buffer >= 0], dtypes)
+    return (width, found) if width > 1 and found else (1, set())
+
+
+def _allocations(body: tuple[ir.Statement, ...]) -> Iterator[ir.Alloc]:
+    for statement in body:
+        if isinstance(statement, ir.Alloc):
+            yield statement
+        elif isinstance(statement, ir.For):
+            yield from _allocations(statement.body)
 
 
 def _has_loops(body: tuple[ir.Statement, ...]) -> bool:
     return any(isinstance(statement, ir.For) for statement in body)
 
 
-def _is_near(access: Access, loop: ir.For, nest: ir.LoopNest) -> bool:
+def _is_near(place: _Place, nest: ir.LoopNest) -> bool:
     """Whether pairs of iterations access neighbours: the widest type decides about the width."""
-    return is_group_of_neighbours(access, loop.axis, 1, nest.arguments)
+    return is_group_of_neighbours(place.access, place.loop.axis, 1, nest.arguments)
 
 
 def _is_whole(integer: ir.Integer | ir.ValueIndex, width: int, nest: ir.LoopNest) -> bool:

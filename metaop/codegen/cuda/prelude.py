@@ -35,6 +35,14 @@ static float16 to_float16(float x) { return {emulated_float16_of_float(x)}; }
 _BFLOAT16 = """\
 struct bfloat16 { unsigned short bits; };
 static __device__ float to_float(bfloat16 x) { return __int_as_float((unsigned)x.bits << 16); }
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+static __device__ bfloat16 to_bfloat16(float x)
+{
+    bfloat16 result;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(result.bits) : "f"(x));
+    return result;
+}
+#else
 static __device__ bfloat16 to_bfloat16(float x)
 {
     const unsigned bits = __float_as_int(x);
@@ -42,6 +50,7 @@ static __device__ bfloat16 to_bfloat16(float x)
     const unsigned rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
     return {(unsigned short)(x != x ? 0x7fc0u : rounded)};
 }
+#endif
 """
 
 # Aligned as a whole, so that one instruction reads or writes it.

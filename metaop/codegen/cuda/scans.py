@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from metaop.codegen.cuda.statements import Statements
 
 
-def print_scan(to: Statements, loop: ir.For, parted: Sequence[Access]) -> None:
-    """Prints a vector loop with a running accumulator, and accesses to parts of some elements.
+def print_scan(to: Statements, loop: ir.For, width: int, parted: Sequence[Access]) -> None:
+    """Prints a vector loop with a running accumulator; `parted` access `width` elements at once.
 
     A lane combines a few neighbours, all lanes tell each other what they have, and the result of
     all so far is carried on. Lanes past the end take part with the identity. What follows the
@@ -25,7 +25,6 @@ def print_scan(to: Statements, loop: ir.For, parted: Sequence[Access]) -> None:
     position = next(k for k, s in enumerate(loop.body) if isinstance(s, ir.Accumulate))
     accumulate = loop.body[position]
     assert isinstance(accumulate, ir.Accumulate)
-    width = to.layout.parts.width if parted else 1
     axis, ctype, start = loop.axis, compute_type(one.dtype), identity(one.reducer, one.dtype)
     name, to.functions[name] = scan_function(one.reducer, one.dtype, to.layout.lanes)
     local, before, own = (f"{one.name}_{part}" for part in ("sum", "before", "own"))
@@ -37,7 +36,7 @@ def print_scan(to: Statements, loop: ir.For, parted: Sequence[Access]) -> None:
         to.line(f"const index_t {axis}_first = {axis}_inside ? {axis}_lane : 0;")
         for access in parted:
             if isinstance(access, ir.Load):
-                to.part(access, axis, f"{axis}_first")
+                to.part(access, axis, f"{axis}_first", width)
         to.line(f"{ctype} {local} = {start}, {own}[{width}];")
         with to.each(width, f"{axis} = {axis}_first + e"):
             to.body(loop.body[:position])
@@ -49,7 +48,7 @@ def print_scan(to: Statements, loop: ir.For, parted: Sequence[Access]) -> None:
         to.line(f"{before} = {combined(one.reducer, one.name, before)};")
         with to.block(f"if ({axis}_inside) "):
             stores = [access for access in parted if isinstance(access, ir.Store)]
-            behind = [to.part(access, axis, f"{axis}_first") for access in stores]
+            behind = [to.part(access, axis, f"{axis}_first", width) for access in stores]
             with to.each(width, f"{axis} = {axis}_first + e"):
                 result = combined(one.reducer, before, f"{own}[e]")
                 to.line(f"const {ctype} {one.name} = {result};")

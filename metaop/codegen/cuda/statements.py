@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from itertools import takewhile
 from typing import Any
 
+from metaop.codegen.cuda import warp_product
 from metaop.codegen.cuda.expressions import (
     Expressions,
     conditions_text,
@@ -17,10 +18,11 @@ from metaop.codegen.cuda.expressions import (
 from metaop.codegen.cuda.groups import is_shared_by_groups
 from metaop.codegen.cuda.hazards import Hazards
 from metaop.codegen.cuda.layout import Layout
-from metaop.codegen.cuda.parts import Parts, numbered
+from metaop.codegen.cuda.parts import Parts, is_copy, numbered
 from metaop.codegen.cuda.prelude import identity, row_function, update_function
 from metaop.codegen.cuda.scans import print_scan
 from metaop.codegen.cuda.types import compute_type, is_narrow_float, storage_type
+from metaop.codegen.cuda.warp_product import max_sums
 from metaop.codegen.nest import ir
 from metaop.codegen.nest.in_place import possible_pairs
 from metaop.codegen.nest.neighbours import Access, loads
@@ -29,6 +31,7 @@ from metaop.reduce.reducers import REDUCERS
 from metaop.unified_graph.dtype import DType
 
 _INDENT = "    "
+_WORD = 4
 
 
 class Statements:
@@ -88,7 +91,8 @@ class Statements:
         elif alloc.space == "register":
             self.names[alloc.buffer] = f"tile{-alloc.buffer}"
             self.hazards.private.add(alloc.buffer)
-            head = ""
+            # Parts of 16-bit floats are copied as a whole.
+            head = "__align__(16) " if is_narrow_float(alloc.dtype) else ""
         else:
             raise InternalError(f"kernel {self.nest.name} allocates {alloc.space} memory on a GPU")
         self.dtypes[alloc.buffer] = alloc.dtype
@@ -111,6 +115,9 @@ class Statements:
         if loop.vector and self._in_parts(loop, first, step):
             return
         with self.looping(loop, first, step):
+            if max_sums(loop.body):
+                self.functions[warp_product.LANE] = warp_product.LANE_TEXT
+                self.line(f"const int lane = {warp_product.LANE}();")
             self.body(loop.body)
 
     @contextmanager
@@ -120,6 +127,9 @@ class Statements:
         advance = f"++{axis}" if step == "1" else f"{axis} += {step}"
         if loop.kind == "unroll":
             self.line("#pragma unroll")
+        elif max_sums(loop.body):
+            # Written out, a few steps of the depth would need more registers than there are.
+            self.line("#pragma unroll 1")
         with self.block(
             f"for (index_t {axis} = {first}; {axis} < {self.extent(loop)}; {advance}) "
         ):
@@ -166,7 +176,7 @@ class Statements:
         """A loop whose iterations the lanes of a row share."""
         self._declare(loop.accumulators)
         if any(one.running for one in loop.accumulators):
-            print_scan(self, loop, self._parted.get(id(loop), []))
+            print_scan(self, loop, *self._parted.get(id(loop), (1, [])))
             return
         self._lanes(loop, "lane", self.layout.lanes)
         self._combine_lanes(loop.accumulators)
@@ -216,10 +226,14 @@ class Statements:
         parted = self._parted.get(id(loop))
         if parted is None:
             return False
-        width, start = self.layout.parts.width, f"{loop.axis}_first"
+        (width, accesses_in_parts), start = parted, f"{loop.axis}_first"
         first, step = _times(first, width), _times(step, width)
         with self.looping(loop._replace(axis=start), first, step):
-            behind = [self.part(access, loop.axis, start) for access in parted]
+            if len(accesses_in_parts) > 1 and is_copy(loop, self.dtypes):
+                store, load = (_renamed(one, loop.axis, start) for one in accesses_in_parts)
+                self._copy_part(store, load, width)
+                return True
+            behind = [self.part(access, loop.axis, start, width) for access in accesses_in_parts]
             with self.each(width, f"{loop.axis} = {start} + e"):
                 self.body(loop.body)
             for text in filter(None, behind):
@@ -232,10 +246,19 @@ class Statements:
         self.values.held.clear()
         self.values.tested.clear()
 
-    def part(self, access: Access, axis: str, start: str) -> str:
+    def _copy_part(self, store: ir.Store, load: ir.Load, width: int) -> None:
+        """Copies a part as a whole, in words: compilers take apart what has smaller elements."""
+        ctype = f"Part<unsigned, {width * self.dtypes[store.buffer].itemsize // _WORD}>"
+        value = f"*(const {ctype}*)&{self.values.element(load.buffer, load.offset)}"
+        if load.conditions:
+            value = f"{conditions_text(load.conditions)} ? {value} : {ctype}()"
+        target = self.values.element(store.buffer, store.offset)
+        self._when(store.conditions, f"*({ctype}*)&{target} = {value};")
+
+    def part(self, access: Access, axis: str, start: str, width: int) -> str:
         """Declares a part; the statement that stores it, for a store."""
         name = f"part{len(self.values.held) + 1}"
-        ctype = f"Part<{storage_type(self.dtypes[access.buffer])}, {self.layout.parts.width}>"
+        ctype = f"Part<{storage_type(self.dtypes[access.buffer])}, {width}>"
         first = _renamed(access, axis, start)
         place = f"&{self.values.element(access.buffer, first.offset)}"
         self.values.held[access.buffer, access.offset] = f"{name}.at[e]"
@@ -318,6 +341,8 @@ class Statements:
             self._update(statement)
         elif isinstance(statement, ir.Accumulate):
             self._accumulate(statement)
+        elif isinstance(statement, ir.WarpProduct):
+            self._warp_product(statement)
         elif isinstance(statement, ir.ForeignCall):
             self._foreign_call(statement)
         elif not isinstance(statement, ir.Alloc):
@@ -353,6 +378,16 @@ class Statements:
         value = self.combined_with(one.reducer, before, accumulate.value, one.dtype)
         self.line(f"{one.name} = {value};")
 
+    def _warp_product(self, product: ir.WarpProduct) -> None:
+        """Every lane makes the call: a warp loads and multiplies together."""
+        self.functions[warp_product.NAME] = warp_product.warp_product_function(product.dtype)
+        left, right = (
+            (self.values.element(panel.buffer, panel.offset), index_text(panel.chunk))
+            for panel in (product.left, product.right)
+        )
+        sums = self.names[product.target]
+        self.line(warp_product.warp_product_call(product, (left, right), sums))
+
     def _foreign_call(self, statement: ir.ForeignCall) -> None:
         """Every lane makes the call, then all synchronise: the next task uses the same memory."""
         self.functions[statement.symbol] = dict(statement.texts)["cuda"]
@@ -369,9 +404,11 @@ class Statements:
 
     def _store(self, store: ir.Store) -> None:
         dtype = self.dtypes[store.buffer]
-        narrow = is_narrow_float(dtype)
-        value = self.values.value(store.value) if narrow else self.values.assigned(store.value)
-        value = stored(value, dtype)
+        if is_narrow_float(dtype):
+            copied = self.values.copied(store.value, dtype)
+            value = copied or stored(self.values.value(store.value), dtype)
+        else:
+            value = stripped(self.values.assigned(store.value))
         target = self.values.element(store.buffer, store.offset)
         is_tested = (store.buffer, store.offset) in self.values.tested
         self._when(() if is_tested else store.conditions, f"{target} = {value};")
@@ -418,10 +455,12 @@ def _renamed(item: Any, axis: str, name: str) -> Any:
     return type(item)(*parts) if hasattr(item, "_fields") else tuple(parts)
 
 
-def _by_loop(nest: ir.LoopNest, parts: Parts) -> dict[int, list[Access]]:
-    """The accesses that come in parts, by the identity of their loop, without repetitions."""
-    found: dict[int, dict[tuple[int, ir.Sum], Access]] = {}
-    for position, (access, loop) in enumerate(numbered(nest.body)):
-        if position in parts.positions:
-            found.setdefault(id(loop), {})[access.buffer, access.offset] = access
-    return {loop: list(accesses.values()) for loop, accesses in found.items()}
+def _by_loop(nest: ir.LoopNest, parts: Parts) -> dict[int, tuple[int, list[Access]]]:
+    """The accesses that come in parts and their width, by the identity of their loop."""
+    widths = dict(parts.widths)
+    found: dict[int, tuple[int, dict[tuple[int, ir.Sum], Access]]] = {}
+    for number, (access, loop) in enumerate(numbered(nest.body)):
+        if number in widths:
+            _, places = found.setdefault(id(loop), (widths[number], {}))
+            places[access.buffer, access.offset] = access
+    return {loop: (width, list(places.values())) for loop, (width, places) in found.items()}

@@ -238,6 +238,8 @@ class _Surveyor:
             self._reads(statement.value, (), place, statement)
         elif isinstance(statement, ir.MicroKernel):
             self._micro_kernel(statement, place)
+        elif isinstance(statement, ir.WarpProduct):
+            self._warp_product(statement, place)
 
     def _bound(self, index: ir.Sum, place: _Place) -> Value:
         if not self._depends_on_data(index, place):
@@ -324,6 +326,16 @@ class _Surveyor:
         self._panel(kernel.right, "read", kernel.right_offset, right, place, kernel)
         self._panel(kernel.target, "read", kernel.target_offset, target, added, kernel)
         self._panel(kernel.target, "write", kernel.target_offset, target, place, kernel)
+
+    def _warp_product(self, product: ir.WarpProduct, place: _Place) -> None:
+        for panel, side in ((product.left, product.rows), (product.right, product.columns)):
+            # Whole lines: which of their chunks are read differs from line to line.
+            lines = side if panel.along else ir.WARP_STEPS
+            extents = (("l", lines, panel.length), ("e", panel.length, 1))
+            self._panel(panel.buffer, "read", panel.offset, extents, place, product)
+        sums = (("s", product.rows * product.columns // ir.WARP, 1),)
+        for kind in ("read", "write"):
+            self._panel(product.target, kind, ir.Sum((), 0), sums, place, product)
 
     def _panel(
         self,

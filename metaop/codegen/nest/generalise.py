@@ -36,11 +36,13 @@ from metaop.codegen.nest.ir import (
     Number,
     Prefetch,
     RealArgument,
+    SharedPanel,
     Statement,
     Store,
     Sum,
     Update,
     ValueIndex,
+    WarpProduct,
 )
 from metaop.codegen.nest.parameters import Parameters
 from metaop.unified_graph.symbolic import SymFloat, bits_of, is_symbolic, surely_equal, surely_less
@@ -348,6 +350,17 @@ class Walker(Parameters):
                 self.tokens.append(value.name if name == "dtype" else value)
         return statement._replace(**changed)
 
+    def _warp_product(self, statement: WarpProduct) -> Statement:
+        shape = statement.target, statement.rows, statement.columns, statement.dtype.name
+        self.tokens += shape
+        panels = [self._shared_panel(one) for one in (statement.left, statement.right)]
+        return statement._replace(left=panels[0], right=panels[1])
+
+    def _shared_panel(self, panel: SharedPanel) -> SharedPanel:
+        self.tokens += (panel.buffer, panel.length, panel.along)
+        offset, chunk = (self._place(panel.buffer, x) for x in (panel.offset, panel.chunk))
+        return panel._replace(offset=offset, chunk=chunk)
+
     def _ahead(self, one: Ahead) -> Ahead:
         self.tokens += (one.buffer, one.lanes, len(one.conditions))
         return one._replace(
@@ -417,6 +430,7 @@ _STATEMENTS: dict[type, Callable[[Any, Any], Statement]] = {
     Prefetch: Walker._prefetch,
     Alloc: Walker._alloc,
     MicroKernel: Walker._micro_kernel,
+    WarpProduct: Walker._warp_product,
     ForeignCall: Walker._foreign_call,
     For: Walker._for,
 }

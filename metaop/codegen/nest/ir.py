@@ -5,7 +5,7 @@ kernel; `generalise` turns those in which two nests differ into arguments, so th
 kernel serves many sizes.
 
     stmt  ::= For(axis, extent, kind, body, accumulators) | Let | CheckedIndex | Store | Update
-            | Prefetch | Accumulate | Alloc | MicroKernel | ForeignCall
+            | Prefetch | Accumulate | Alloc | MicroKernel | WarpProduct | ForeignCall
     expr  ::= Load | Number | RealArgument | IndexValue | Apply | Choose | Name
     index ::= constant + sum of factor * integer        factor ::= LoopIndex | ValueIndex | // | %
 """
@@ -392,6 +392,50 @@ class MicroKernel(NamedTuple):
         return self.step // PAIR if self.step == MATRIX else 1
 
 
+# The lanes of a warp, and the steps of the depth that its tensor cores multiply at once.
+WARP, WARP_STEPS = 32, 16
+# The rows and columns of such a product, of which each lane has as many sums in turn.
+WARP_ROWS, WARP_COLUMNS, WARP_SUMS = 16, 8, 4
+
+
+# Neighbours in shared memory that are moved together: 16 bytes of 16-bit floats; so many lie in
+# different banks.
+CHUNK, CHUNKS = 8, 8
+
+
+class SharedPanel(NamedTuple):
+    """A factor of a warp's product in shared memory, in lines of `length` elements.
+
+    Lines run `along` the depth, so that each is a row or a column, or across it, so that each is a
+    step. The product reads from the line at `offset` on, and from a `chunk` of each line on. Groups
+    of at most CHUNKS chunks of a line are rotated, so that those of neighbouring lines lie in
+    different banks: with g chunks in a group, chunk c of line l is at c + l // (CHUNKS // g) modulo
+    g in its group.
+    """
+
+    buffer: int
+    offset: Sum
+    chunk: Sum
+    length: int
+    along: bool
+
+
+class WarpProduct(NamedTuple):
+    """The product of two panels of 16-bit floats, WARP_STEPS deep, added to a tile of a warp.
+
+    The lanes of a warp make it together, so all must come here. The tile, `rows` by `columns` sums
+    of float32, lies in register memory, in rectangles of WARP_ROWS by WARP_COLUMNS. Of each, a lane
+    has WARP_SUMS: columns 2 * (lane % 4) and the next, in row lane // 4 and in the one 8 below it.
+    """
+
+    left: SharedPanel
+    right: SharedPanel
+    target: int
+    rows: int
+    columns: int
+    dtype: DType
+
+
 class ForeignCall(NamedTuple):
     """Calls `symbol` of a text in the language of a backend: `symbol(buffers…, task)`.
 
@@ -439,6 +483,7 @@ Statement = (
     | Accumulate
     | Alloc
     | MicroKernel
+    | WarpProduct
     | ForeignCall
     | For
 )

@@ -87,7 +87,7 @@ def launcher(text: str, symbol: str, name: str) -> str:
         ),
         "CALL": f"{symbol}({', '.join(f'({kind})words[{k}]' for k, kind in enumerate(types))})",
         "BUFFERS": ", ".join(buffers),
-        "WAITS": str(int("_sync" in text)),
+        "WAITS": str(int("sync" in text)),
         "SHARED": ", ".join(bounds if elements else ("nullptr", "nullptr")),
         "ELEMENTS": ", ".join(elements or ["sizeof(char)"]),
     }

@@ -75,6 +75,8 @@ extern "C" void __syncthreads();
 extern "C" void emulated_syncwarp(unsigned mask);
 extern "C" uint64_t emulated_shuffle(unsigned mask, uint64_t bits, int distance);
 
+extern "C" void emulated_gather(const void* own, unsigned size, void* of_warp);
+
 static void __syncwarp(unsigned mask = 0xffffffffu) { emulated_syncwarp(mask); }
 
 template <typename T> UNWATCHED T __shfl_xor_sync(unsigned mask, T value, int distance)

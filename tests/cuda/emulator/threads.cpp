@@ -67,6 +67,19 @@ extern "C" uint64_t emulated_shuffle(unsigned mask, uint64_t bits, int distance)
     return result;
 }
 
+// Copies what every lane of the warp gives, at most as much as fits.
+extern "C" void emulated_gather(const void* own, unsigned size, void* of_warp)
+{
+    static char given[most_threads][32];
+    memcpy(given[running], own, std::min(size, (unsigned)sizeof(given[0])));
+    wait_as(in_shuffle, 0xffffffffu);
+    const unsigned first = running / warp * warp;
+    for (unsigned lane = 0; lane < warp; ++lane) {
+        memcpy((char*)of_warp + lane * size, given[first + lane], size);
+    }
+    wait_as(in_shuffle, 0xffffffffu);
+}
+
 static bool release_warps()
 {
     bool any = false;

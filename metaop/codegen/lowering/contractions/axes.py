@@ -56,6 +56,8 @@ class ContractionAxes(Lowering):
         self.scalar = sum_type(self.root.dtype)
         # The dtype of factors that can be read in place.
         self.in_place = self.scalar
+        # The dtype in which factors are multiplied; sums have that of `scalar`.
+        self.multiplied = self.scalar
         shape = kernel.shape
         self.batch, self.rows, self.columns = ([shape[k] for k in axes] for axes in kept)
         self.depth = self._depth_extents()
@@ -114,13 +116,12 @@ class ContractionAxes(Lowering):
         """`factor` at a position if guards hold, else zero."""
         values = self.values
         value = values.value(factor, self.box(place), tuple(guards))
+        value = converted(value, factor.dtype, self.multiplied)
         is_guarded = isinstance(value, ir.Load) and bool(value.conditions)
-        if factor.dtype is not self.scalar:
-            value = ir.Apply("cast", (value,), self.scalar, factor.dtype)
         if not guards or is_guarded:
             return value
-        zero = ir.Number(0, self.scalar)
-        return ir.Choose(values.conditions(guards), value, zero, self.scalar)
+        zero = ir.Number(0, self.multiplied)
+        return ir.Choose(values.conditions(guards), value, zero, self.multiplied)
 
     def box(self, place: dict[int, IndexExpr]) -> Indices:
         """The indices of all axes of the kernel at a position."""
@@ -289,6 +290,21 @@ def unravel_within(position: IndexExpr, extents: Sequence[int]) -> tuple[IndexEx
         return ()
     inner = index_expr.unravel(position, extents[1:])
     return (position // math.prod(extents[1:]), *inner)
+
+
+def converted(value: ir.Expr, source: DType, target: DType) -> ir.Expr:
+    """A value of a dtype in another one; what was made wider before is taken as it was."""
+    if source is target:
+        return value
+    if isinstance(value, ir.Apply) and value.function == "cast" and value.operand_dtype is target:
+        if target.compute is source:
+            return value.operands[0]
+    if isinstance(value, ir.Choose):
+        one, other = (converted(x, source, target) for x in (value.value, value.otherwise))
+        return ir.Choose(value.conditions, one, other, target)
+    if isinstance(value, ir.Number) and value.value == 0:
+        return ir.Number(0, target)
+    return ir.Apply("cast", (value,), target, source)
 
 
 def _looks_up(*_: object) -> IndexExpr:

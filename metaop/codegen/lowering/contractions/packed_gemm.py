@@ -68,10 +68,15 @@ class PackedGemm(Tiling):
             if case.is_empty and filled:
                 continue
             one, other, third = (cls(kernel, storage, uses, tile, threads, case) for _ in range(3))
+            found += one.preparations()
             found += [lower_relayout(other)] if one.prepared is not None else []
             found += [lower_packing(third)] if one.packed is not None else []
             found.append(one.lower())
         return found
+
+    def preparations(self) -> list[LoweredKernel]:
+        """Other launches that come before."""
+        return []
 
     def lower(self) -> LoweredKernel:
         """The nest of the contraction itself."""

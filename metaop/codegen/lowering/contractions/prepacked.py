@@ -16,12 +16,17 @@ from metaop.codegen.lowering.base.kernel import LoweredKernel
 from metaop.codegen.nest import ir
 from metaop.fusion.recognise import Contraction
 from metaop.unified_graph import index_expr
+from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.node import MetaOp, Node, Shape
 from metaop.unified_graph.symbolic import divides
 
 if TYPE_CHECKING:
     from metaop.codegen.lowering.contractions.packed_gemm import PackedGemm
     from metaop.codegen.lowering.contractions.tiling import Tiling
+
+
+# The 16-bit floats that a GPU moves together.
+NEIGHBOURS = 8
 
 
 @dataclass(frozen=True)
@@ -44,6 +49,23 @@ def relaid(contract: Tiling, shape: Shape) -> Node:
     parts = (contraction.batch, contraction.rows, contraction.depth)
     order = (*parts, contract.inner, *_case_of(contract))
     return Node(Prepacked(order), (contraction.left,), shape, contract.in_place)
+
+
+def narrowed(
+    contract: Tiling, factor: Node, axes: tuple[int, ...], along: bool, dtype: DType
+) -> Node:
+    """A factor with outer `axes` as (batch, lines, neighbours), in a narrow dtype.
+
+    Lines run `along` the depth or across it. They are padded with zeros to whole parts.
+    """
+    contraction = contract.contraction
+    outer, depth = (
+        math.prod(contract.kernel.shape[k] for k in ks) for ks in (axes, contraction.depth)
+    )
+    lines, length = (outer, depth) if along else (depth, outer)
+    order = ("narrowed", contraction.batch, axes, contraction.depth, along, *_case_of(contract))
+    shape = (math.prod(contract.batch), lines, -(-length // NEIGHBOURS) * NEIGHBOURS)
+    return Node(Prepacked(order), (factor,), shape, dtype)
 
 
 def _case_of(contract: Tiling) -> tuple[object, ...]:

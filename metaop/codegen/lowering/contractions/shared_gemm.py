@@ -29,6 +29,7 @@ from metaop.codegen.lowering.contractions.shared_tiles import (
     PADDING,
     SLOTS,
     Product,
+    SharedTile,
     best_tile,
 )
 from metaop.codegen.nest import ir
@@ -81,6 +82,10 @@ class Side(NamedTuple):
 class SharedGemm(PackedGemm):
     """Lowers one contraction with its epilogue for a GPU; `threads` counts multiprocessors."""
 
+    # The neighbours in memory that threads copy at once: 16 bytes.
+    together = 4
+    tile: SharedTile
+
     @classmethod
     def launches(
         cls,
@@ -101,7 +106,7 @@ class SharedGemm(PackedGemm):
         )
         if sum(part.clocks(threads) for part in several) < whole.clocks(threads):
             return super().launches(kernel, storage, uses, tile, threads)
-        return [whole.lower()]
+        return [*whole.preparations(), whole.lower()]
 
     def clocks(self, processors: int) -> float:
         """The clocks of a launch."""
@@ -112,7 +117,7 @@ class SharedGemm(PackedGemm):
         order = depth_order(self.contraction, self.kernel.shape)
         self.contraction = replace(self.contraction, depth=order)
         self.depth = self._depth_extents()
-        self.tile = best_tile(self._product(), threads).tile
+        self.tile = best_tile(self._product(), threads).tile  # type: ignore[assignment]
         self.block_rows, self.block_columns = self.tile.rows, self.tile.columns
 
     def _product(self) -> Product:
@@ -127,7 +132,7 @@ class SharedGemm(PackedGemm):
         )
         steps = -(-depth // self.tile.depth)
         # What is left over comes first, so that all others are whole and need no guards.
-        first = depth - (steps - 1) * self.tile.depth
+        first = self._padded(depth) - (steps - 1) * self.tile.depth
         with self._blocks(rows, columns):
             self._allocate()
             self._clear()
@@ -141,6 +146,10 @@ class SharedGemm(PackedGemm):
                 self._multiply_shared(step)
             self._store_tile(rows, columns)
         return self.finish("contraction", self.values.body)
+
+    def _padded(self, depth: int) -> int:
+        """The depth, or a larger one so that steps begin where factors have whole parts."""
+        return depth
 
     @contextmanager
     def _blocks(self, rows: int, columns: int) -> Iterator[None]:
@@ -170,16 +179,15 @@ class SharedGemm(PackedGemm):
             Side(contraction.right, right, tile.columns, self._copied(False), -2, -5),
         )
         for side in self.sides:
-            panels = SLOTS * tile.depth * side.stride
-            self.values.emit(ir.Alloc(side.panel, panels, self.scalar, "shared"))
+            panels = SLOTS * self._panel_size(side)
+            self.values.emit(ir.Alloc(side.panel, panels, self.multiplied, "shared"))
             each = tile.depth * side.length // tile.threads
-            self.values.emit(ir.Alloc(side.fetched, each, self.scalar, "register"))
-        own = tile.down * tile.across
-        self.values.emit(ir.Alloc(self.target, own, self.scalar, "register"))
+            self.values.emit(ir.Alloc(side.fetched, each, self.multiplied, "register"))
+        self.values.emit(ir.Alloc(self.target, tile.sums, self.scalar, "register"))
 
     def _clear(self) -> None:
-        values, own = self.values, self.tile.down * self.tile.across
-        with self._threads(), values.loop("i", own, "unroll") as element:
+        values = self.values
+        with self._threads(), values.loop("i", self.tile.sums, "unroll") as element:
             values.emit(ir.Store(self.target, values.sum(element), ir.Number(0, self.scalar)))
 
     def _elements(self, side: Side, turn: IndexExpr, thread: IndexExpr) -> Pair:
@@ -197,14 +205,14 @@ class SharedGemm(PackedGemm):
         return inside, turn // turns * (threads // width) + thread // width
 
     @contextmanager
-    def _copies(self, side: Side, vector: bool = False) -> Iterator[Triple]:
+    def _copies(self, side: Side) -> Iterator[Triple]:
         """The loops over the elements of a panel: which one of a thread, and where it lies."""
         tile, loop, (along_depth, together) = self.tile, self.values.loop, side.copied
         each = tile.depth * side.length // tile.threads // together
         with (
             self._threads() as thread,
             loop("c", each, "unroll") as turn,
-            loop("v", together, "unroll", vector=vector) as one,
+            loop("v", together, "unroll", vector=True) as one,
         ):
             inside, step = self._elements(side, turn, thread)
             place = (inside, step + one) if along_depth else (inside + one, step)
@@ -214,22 +222,32 @@ class SharedGemm(PackedGemm):
         """Reads the elements of a step into registers; those at `depth` or beyond are zero."""
         for side in self.sides:
             axes, extents, first, bound = side.outer
-            with self._copies(side, vector=True) as (number, inside, step):
+            with self._copies(side) as (number, inside, step):
                 outer = (axes, extents, first + inside, bound)
-                value = self.factor(side.factor, outer, (start + step, depth))
+                value = self._element(side, outer, (start + step, depth))
                 self.values.emit(ir.Store(side.fetched, self.values.sum(number), value))
 
+    def _element(self, side: Side, outer: Outer, inner: tuple[IndexExpr, int]) -> ir.Expr:
+        return self.factor(side.factor, outer, inner)
+
     def _share(self, step: IndexExpr) -> None:
-        """Copies the elements in registers to a slot of shared memory, as [depth][side]."""
+        """Copies the elements in registers to a slot of shared memory."""
         for side in self.sides:
             with self._copies(side) as (number, inside, k):
-                place = self._slot(side, step) + k * side.stride + inside
-                value = ir.Load(side.fetched, self.values.sum(number), self.scalar)
+                place = self._slot(side, step) + self._place_in_panel(side, inside, k)
+                value = ir.Load(side.fetched, self.values.sum(number), self.multiplied)
                 self.values.emit(ir.Store(side.panel, self.values.sum(place), value))
 
     def _slot(self, side: Side, step: IndexExpr) -> IndexExpr:
         """The start of the panel of a step."""
-        return step % SLOTS * (self.tile.depth * side.stride)
+        return step % SLOTS * self._panel_size(side)
+
+    def _panel_size(self, side: Side) -> int:
+        """The elements of a panel in shared memory: [depth][side]."""
+        return self.tile.depth * side.stride
+
+    def _place_in_panel(self, side: Side, inside: IndexExpr, step: IndexExpr) -> IndexExpr:
+        return step * side.stride + inside
 
     def _copied(self, is_left: bool) -> Copied:
         """How a factor is copied: where it is contiguous, or else so that warps touch least."""
@@ -237,10 +255,11 @@ class SharedGemm(PackedGemm):
         length, bound = tile.columns, math.prod(self.columns)
         if is_left:
             length, bound = tile.rows, math.prod(self.rows)
-        is_whole = tile.depth * length % (_GROUP * tile.threads) == 0
+        group = self.together
+        is_whole = tile.depth * length % (group * tile.threads) == 0
         for along_depth, extent in ((True, depth), (False, bound)):
-            if is_whole and extent % _GROUP == 0 and self._is_contiguous(is_left, along_depth):
-                return Copied(along_depth, _GROUP)
+            if is_whole and extent % group == 0 and self._is_contiguous(is_left, along_depth):
+                return Copied(along_depth, group)
         lane = np.arange(WARP)
         along = {"row": lane // tile.depth % bound, "step": lane % tile.depth % depth}
         across = {"row": lane % bound, "step": 0 * lane}
@@ -249,9 +268,9 @@ class SharedGemm(PackedGemm):
 
     def _is_contiguous(self, is_left: bool, along_depth: bool) -> bool:
         """Whether all that is read of a factor comes in groups of neighbours."""
-        place = {"step" if along_depth else "row": _GROUP}
+        place = {"step" if along_depth else "row": self.together}
         reads = loads(self._probed(is_left, place).values.body)
-        return all(is_group_of_neighbours(load, "v", _GROUP) for load in reads)
+        return all(is_group_of_neighbours(load, "v", self.together) for load in reads)
 
     def _probed(self, is_left: bool, groups: dict[str, int]) -> SharedGemm:
         """A kernel that only reads a factor, at all rows (or columns) and steps.
@@ -289,7 +308,7 @@ class SharedGemm(PackedGemm):
             factors = tuple(
                 ir.Load(
                     side.panel,
-                    values.sum(self._slot(side, number) + step * side.stride + inside),
+                    values.sum(self._slot(side, number) + self._place_in_panel(side, inside, step)),
                     self.scalar,
                 )
                 for side, inside in zip(self.sides, (row, column))

@@ -12,6 +12,7 @@ import functools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from metaop.codegen.lowering.contractions.warp_tiles import WARP_TILES, WarpTile, multiplied_dtype
 from metaop.fusion.recognise import Contraction
 from metaop.reindex.meta_op import Reindex
 from metaop.unified_graph.access import Within
@@ -74,6 +75,16 @@ class SharedTile(NamedTuple):
         """The bytes of shared memory, given the bytes of an element."""
         return SLOTS * self.depth * (self.rows + self.columns + 2 * PADDING) * size
 
+    @property
+    def sums(self) -> int:
+        """The sums that each thread has."""
+        return self.down * self.across
+
+    @property
+    def held(self) -> int:
+        """The blocks that a multiprocessor holds at once."""
+        return max(_THREADS // self.threads, 1)
+
     def blocks(self, rows: int, columns: int) -> int:
         """The blocks of a result."""
         return -(-rows // self.rows) * -(-columns // self.columns)
@@ -100,7 +111,10 @@ TILES = (
 
 
 class Product(NamedTuple):
-    """The sizes of a contraction, whose sums have a dtype; which of its factors have guards."""
+    """The sizes of a contraction, whose sums have a dtype; which of its factors have guards.
+
+    Tensor cores multiply factors that are `narrow`.
+    """
 
     batch: int
     rows: int
@@ -109,13 +123,20 @@ class Product(NamedTuple):
     dtype: DType
     left_guarded: bool = False
     right_guarded: bool = False
+    narrow: bool = False
 
     @classmethod
     def of(cls, contraction: Contraction, sizes: Sequence[int], dtype: DType) -> Product:
         """A contraction with these sizes."""
         batch, rows, columns, depth = sizes
-        guarded = (_is_guarded(factor) for factor in (contraction.left, contraction.right))
-        return cls(batch, rows, columns, depth, dtype, *guarded)
+        left, right = (_is_guarded(factor) for factor in (contraction.left, contraction.right))
+        narrow = multiplied_dtype(contraction, dtype) is not None
+        return cls(batch, rows, columns, depth, dtype, left, right, narrow)
+
+    @property
+    def guarded(self) -> tuple[bool, bool]:
+        """Which of the left and the right factor has guards."""
+        return self.left_guarded, self.right_guarded
 
 
 def _is_guarded(factor: Node) -> bool:
@@ -132,7 +153,7 @@ class Choice(NamedTuple):
     """The clocks that a contraction takes with a tile, its depth cut into pieces."""
 
     clocks: float
-    tile: SharedTile
+    tile: SharedTile | WarpTile
     pieces: int = 1
 
 
@@ -156,7 +177,7 @@ def best_pieces(product: Product, processors: int, most: int) -> Choice:
 
 
 def _numbers_of_pieces(
-    product: Product, tile: SharedTile, processors: int, most: int
+    product: Product, tile: SharedTile | WarpTile, processors: int, most: int
 ) -> Iterator[int]:
     """The numbers of pieces, of at least two, with which blocks fill the processors evenly."""
     blocks = product.batch * tile.blocks(product.rows, product.columns)
@@ -165,27 +186,30 @@ def _numbers_of_pieces(
     return (pieces for pieces in found if pieces > 1)
 
 
-def _fitting(product: Product) -> Iterator[SharedTile]:
+def _fitting(product: Product) -> Iterator[SharedTile | WarpTile]:
     """The tiles that have enough registers and shared memory."""
+    if product.narrow:
+        yield from WARP_TILES
+        return
     for tile in TILES:
-        sums = tile.down * tile.across * product.dtype.itemsize
+        sums = tile.sums * product.dtype.itemsize
         # Addresses and guards of an image need as many more as the largest tile leaves to a block.
-        most = _SUMS // 2 if tile.threads > _BLOCK and any(product[-2:]) else _SUMS
+        most = _SUMS // 2 if tile.threads > _BLOCK and any(product.guarded) else _SUMS
         if sums <= most and tile.shared(product.dtype.itemsize) <= _SHARED:
             yield tile
 
 
-def clocks(product: Product, tile: SharedTile, processors: int) -> float:
+def clocks(product: Product, tile: SharedTile | WarpTile, processors: int) -> float:
     """The clocks that a contraction takes in one launch."""
     blocks = product.batch * tile.blocks(product.rows, product.columns)
     busiest = -(-blocks // processors)
-    steps, each = max(-(-product.depth // tile.depth), 1), _busy(product, tile)
+    steps = max(-(-product.depth // tile.depth), 1)
+    each = tile.busy(product.guarded) if isinstance(tile, WarpTile) else _busy(product, tile)
     busy = steps * each + _OUTSIDE
     # Fewer warps than schedulers leave some idle.
     idle = max(_SCHEDULERS * _WARP / tile.threads, 1)
     alone = steps * (each * idle + _SYNCHRONISED) + _LATENCY + _ADDED * (tile.slices - 1)
-    at_once = max(_THREADS // tile.threads, 1)
-    return max(busiest * busy, -(-busiest // at_once) * alone)
+    return max(busiest * busy, -(-busiest // tile.held) * alone)
 
 
 def _busy(product: Product, tile: SharedTile) -> float:
@@ -196,7 +220,7 @@ def _busy(product: Product, tile: SharedTile) -> float:
     copies = tile.depth * (tile.rows + tile.columns) / tile.threads
     own = tile.depth // tile.slices
     issued = own * (tile.down * tile.across * words + reads) + _STEP
-    for side, guarded in zip(tile[:2], product[-2:]):
+    for side, guarded in zip(tile[:2], product.guarded):
         issued += tile.depth * side / tile.threads * (_GUARDED_COPY if guarded else _COPY)
     # A warp reads 16 bytes per lane in two clocks, because lanes share them.
     shared = own * reads * 2 + copies * 2 * words
@@ -204,7 +228,9 @@ def _busy(product: Product, tile: SharedTile) -> float:
     return max(warps * (issued / _SCHEDULERS + shared * _EXPOSED), far)
 
 
-def _with_pieces(product: Product, tile: SharedTile, processors: int, pieces: int) -> float:
+def _with_pieces(
+    product: Product, tile: SharedTile | WarpTile, processors: int, pieces: int
+) -> float:
     if pieces == 1:
         return clocks(product, tile, processors)
     length = -(-product.depth // (pieces * PIECE)) * PIECE
