@@ -132,6 +132,25 @@ def test_a_result_over_an_operand_that_all_lanes_read(
         np.testing.assert_allclose(found, gradient * (0.5 / norm), rtol=1e-5)
 
 
+@pytest.mark.parametrize("images, channels, size, results", [(2, 16, 16, 64), (4, 3, 16, 64)])
+def test_gradients_of_convolutions_of_bfloat16(
+    images: int, channels: int, size: int, results: int, device: metaop.device
+) -> None:
+    """The weights are prepared, and a panel of them has fewer parts than the block has threads."""
+    values = normal(images, channels, size, size), normal(results, channels, 3, 3) / 30
+
+    def gradients(place: Any, dtype: Any) -> list[np.ndarray]:
+        x, w = (metaop.tensor(one).bfloat16().to(place, dtype) for one in values)
+        x, w = x.requires_grad_(), w.requires_grad_()
+        y = functional.conv2d(x, w, padding=1)
+        (y.float() ** 2).sum().backward()
+        return [one.detach().float().cpu().numpy() for one in (y, x.grad, w.grad)]
+
+    wanted = gradients("cpu", metaop.float32)
+    for one, other in zip(gradients(device, metaop.bfloat16), wanted, strict=True):
+        np.testing.assert_allclose(one, other, rtol=2e-2, atol=2e-2 * np.abs(other).max())
+
+
 def test_gradients_cross_devices(device: metaop.device) -> None:
     x = metaop.tensor(normal(4), requires_grad=True)
     (x.to(device) ** 2).sum().cpu().backward()

@@ -208,7 +208,8 @@ class SharedGemm(PackedGemm):
     def _copies(self, side: Side) -> Iterator[Triple]:
         """The loops over the elements of a panel: which one of a thread, and where it lies."""
         tile, loop, (along_depth, together) = self.tile, self.values.loop, side.copied
-        each = tile.depth * side.length // tile.threads // together
+        each, left = divmod(tile.depth * side.length, tile.threads * together)
+        assert not left, "threads copy the same number of parts, which are the whole panel"
         with (
             self._threads() as thread,
             loop("c", each, "unroll") as turn,

@@ -136,7 +136,11 @@ class TensorCoreGemm(SharedGemm):
 
     def _copied(self, is_left: bool) -> Copied:
         found = super()._copied(is_left)
-        return found._replace(together=self.together) if is_left in self.narrowed else found
+        if is_left not in self.narrowed:
+            return found
+        length = self.tile.rows if is_left else self.tile.columns
+        is_whole = self.tile.depth * length % (self.together * self.tile.threads) == 0
+        return found._replace(together=self.together if is_whole else 1)
 
     # --- panels -------------------------------------------------------------------------------
 
