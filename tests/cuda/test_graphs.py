@@ -106,11 +106,11 @@ def test_on_an_emulated_gpu() -> None:
     command, folder = [sys.executable, "-c", program], Path(__file__).parents[2]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout) >= _STEPS // 2
+    assert int(done.stdout) >= _STEPS // 4
 
 
 @pytest.mark.cuda
 @pytest.mark.skipif(not metaop.cuda.is_available(), reason="no GPU that cupy can use")
 def test_on_a_gpu(capsys: pytest.CaptureFixture[str]) -> None:
     compare()
-    assert int(capsys.readouterr().out) >= _STEPS // 2
+    assert int(capsys.readouterr().out) >= _STEPS // 4
