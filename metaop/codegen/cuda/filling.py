@@ -133,7 +133,7 @@ def _pieces_of_depth(node: Node, contraction: Contraction, processors: int) -> i
     shape = node.inputs[0].shape
     axes_of = (contraction.batch, contraction.rows, contraction.columns, contraction.depth)
     extents = [math.prod(shape[k] for k in axes) for axes in axes_of]
-    product = Product.of(contraction, extents, sum_type(node.dtype))
+    product = Product.of(contraction, shape, extents, sum_type(node.dtype))
     # Parts stay contractions.
     most = product.rows * product.columns * product.depth // LEAST_WORK
     return best_pieces(product, processors, most).pieces

@@ -32,11 +32,27 @@ def depth_order(contraction: Contraction, shape: Sequence[int]) -> tuple[int, ..
     It is the present one, or that of one of the factors in memory.
     """
     depth = contraction.depth
+    sides = [(place, axes) for place, axes in _sides(contraction, shape) if place is not None]
+    orders = [depth, *(_by_stride(place, depth) for place, _ in sides)]
+    return min(orders, key=lambda order: sum(_touched(*one, order, shape) for one in sides))
+
+
+def spread(contraction: Contraction, shape: Sequence[int]) -> tuple[float, float]:
+    """How many times as much as they read warps touch of both factors."""
+    found = (
+        1.0 if place is None else _touched(place, axes, contraction.depth, shape) * _SECTOR / WARP
+        for place, axes in _sides(contraction, shape)
+    )
+    left, right = (max(one, 1.0) for one in found)
+    return left, right
+
+
+def _sides(
+    contraction: Contraction, shape: Sequence[int]
+) -> list[tuple[IndexExpr | None, tuple[int, ...]]]:
+    """The place in memory of both factors, and the axes that they have for themselves."""
     sides = ((contraction.left, contraction.rows), (contraction.right, contraction.columns))
-    places = [(_place(factor, shape), axes) for factor, axes in sides]
-    known = [(place, axes) for place, axes in places if place is not None]
-    orders = [depth, *(_by_stride(place, depth) for place, _ in known)]
-    return min(orders, key=lambda order: sum(_touched(*one, order, shape) for one in known))
+    return [(_place(factor, shape), axes) for factor, axes in sides]
 
 
 def _touched(

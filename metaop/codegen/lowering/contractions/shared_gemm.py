@@ -21,7 +21,7 @@ import numpy as np
 
 from metaop.codegen.lowering.base.blocks import Tile
 from metaop.codegen.lowering.base.kernel import LoweredKernel
-from metaop.codegen.lowering.contractions.axes import Outer
+from metaop.codegen.lowering.contractions.axes import ContractionAxes, Outer
 from metaop.codegen.lowering.contractions.depth_order import WARP, depth_order, sectors
 from metaop.codegen.lowering.contractions.packed_gemm import PackedGemm
 from metaop.codegen.lowering.contractions.shared_tiles import (
@@ -122,7 +122,8 @@ class SharedGemm(PackedGemm):
 
     def _product(self) -> Product:
         extents = (self.batch, self.rows, self.columns, self.depth)
-        return Product.of(self.contraction, [math.prod(one) for one in extents], self.scalar)
+        sizes = [math.prod(one) for one in extents]
+        return Product.of(self.contraction, self.kernel.shape, sizes, self.scalar)
 
     def lower(self) -> LoweredKernel:
         if self.case.is_empty:
@@ -273,7 +274,7 @@ class SharedGemm(PackedGemm):
         reads = loads(self._probed(is_left, place).values.body)
         return all(is_group_of_neighbours(load, "v", self.together) for load in reads)
 
-    def _probed(self, is_left: bool, groups: dict[str, int]) -> SharedGemm:
+    def _probed(self, is_left: bool, groups: dict[str, int]) -> ContractionAxes:
         """A kernel that only reads a factor, at all rows (or columns) and steps.
 
         Those of an axis in `groups` are visited in groups with the axis "v".
@@ -282,7 +283,8 @@ class SharedGemm(PackedGemm):
         axes = self.contraction.rows if is_left else self.contraction.columns
         extents = self.rows if is_left else self.columns
         bounds = {"row": math.prod(extents), "step": math.prod(self.depth)}
-        probe = SharedGemm(self.kernel, self.storage, self.values.uses, Tile(), 1, self.case)
+        probe = ContractionAxes(self.kernel, self.storage, self.values.uses, self.case)
+        probe.contraction, probe.depth = self.contraction, self.depth
         values, at = probe.values, {}
         batch = zip(self.contraction.batch, self.batch)
         with ExitStack() as loops:

@@ -12,6 +12,7 @@ import functools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from metaop.codegen.lowering.contractions.depth_order import spread
 from metaop.codegen.lowering.contractions.warp_tiles import WARP_TILES, WarpTile, multiplied_dtype
 from metaop.fusion.recognise import Contraction
 from metaop.reindex.meta_op import Reindex
@@ -111,9 +112,10 @@ TILES = (
 
 
 class Product(NamedTuple):
-    """The sizes of a contraction, whose sums have a dtype; which of its factors have guards.
+    """The sizes of a contraction, whose sums have a dtype.
 
-    Tensor cores multiply factors that are `narrow`.
+    Some of its factors have guards; tensor cores multiply those that are `narrow`. Of each, warps
+    touch several times what they read.
     """
 
     batch: int
@@ -124,14 +126,19 @@ class Product(NamedTuple):
     left_guarded: bool = False
     right_guarded: bool = False
     narrow: bool = False
+    left_spread: float = 1.0
+    right_spread: float = 1.0
 
     @classmethod
-    def of(cls, contraction: Contraction, sizes: Sequence[int], dtype: DType) -> Product:
-        """A contraction with these sizes."""
+    def of(
+        cls, contraction: Contraction, shape: Sequence[int], sizes: Sequence[int], dtype: DType
+    ) -> Product:
+        """A contraction with these sizes, in a box of a shape."""
         batch, rows, columns, depth = sizes
         left, right = (_is_guarded(factor) for factor in (contraction.left, contraction.right))
         narrow = multiplied_dtype(contraction, dtype) is not None
-        return cls(batch, rows, columns, depth, dtype, left, right, narrow)
+        touched = spread(contraction, shape)
+        return cls(batch, rows, columns, depth, dtype, left, right, narrow, *touched)
 
     @property
     def guarded(self) -> tuple[bool, bool]:
@@ -224,7 +231,8 @@ def _busy(product: Product, tile: SharedTile) -> float:
         issued += tile.depth * side / tile.threads * (_GUARDED_COPY if guarded else _COPY)
     # A warp reads 16 bytes per lane in two clocks, because lanes share them.
     shared = own * reads * 2 + copies * 2 * words
-    far = size * tile.depth * (tile.rows + tile.columns) / _FAR_BYTES
+    touched = tile.rows * product.left_spread + tile.columns * product.right_spread
+    far = size * tile.depth * touched / _FAR_BYTES
     return max(warps * (issued / _SCHEDULERS + shared * _EXPOSED), far)
 
 
