@@ -188,6 +188,9 @@ CASES: dict[str, Graph] = {
         cast(tensor(0, 1 << 16, dtype=dtypes.bfloat16), dtypes.float64),
         cast(tensor(0, 1 << 16, dtype=dtypes.bfloat16), dtypes.int8),
     ],
+    "parts of many rows": lambda: [
+        tensor(0, 330, 400) * views.broadcast_to(tensor(1, 330, 1), (330, 400))
+    ],
     "parts of rows": lambda: [shared.softmax(tensor(0, 5, 24, dtype=dtypes.float16), 1)],
     "transposed": lambda: [views.transpose(tensor(0, 70, 100), 0, 1) * tensor(1, 100, 70) + 1.0],
     "channels last": lambda: [views.permute(tensor(0, 2, 12, 9, 20), (0, 2, 3, 1))],

@@ -61,3 +61,13 @@ def test_blocks_of_large_launches_are_short() -> None:
         outputs = [apply("exp", tensor(0, extent))]
         (launch,) = schedule(inputs_of(outputs), outputs, CUDA).launches
         assert layout_of(launch.nest).blocks(launch.nest, most) == blocks
+
+
+@pytest.mark.parametrize("rows, lanes, width", [(32, 256, 1), (330, 128, 4), (2000, 128, 4)])
+def test_few_elements_have_a_lane_each(rows: int, lanes: int, width: int) -> None:
+    columns = 256 if rows == 32 else 400
+    shape = rows, columns
+    outputs = [tensor(0, *shape) * views.broadcast_to(tensor(1, rows, 1), shape)]
+    (launch,) = schedule(inputs_of(outputs), outputs, CUDA).launches
+    layout = layout_of(launch.nest)
+    assert (layout.lanes, layout.parts.width) == (lanes, width)

@@ -19,6 +19,8 @@ from metaop.codegen.nest import ir
 _WARP = 32
 BLOCK = 256
 _LARGEST_ROW = 512
+# The iterations of a lane before another warp is added, and with how many in all each is a lane's.
+_OF_LANE, _FEW_ELEMENTS = 4, 1 << 17
 # The loops that all lanes of a block may take at once.
 _BLOCKS = {64, 128, 256, 512}
 # One thread computes shorter rows, because most lanes of a warp would be idle.
@@ -97,9 +99,12 @@ def layout_of(nest: ir.LoopNest) -> Layout:
     if nest.tasks >= _MANY_SCANS and any(map(_runs, loops)):
         # A warp carries its result on without waiting for others.
         longest = _WARP
-    lanes = lanes_for(longest)
-    rows = rows_for(longest) if has_tasks else 1
-    parts = parts_of(nest)
+    combines = any(loop.accumulators for loop in loops)
+    few = not combines and nest.tasks * longest < _FEW_ELEMENTS
+    # Few elements need every lane that they can get, if lanes combine nothing.
+    parts = NO_PARTS if few else parts_of(nest)
+    lanes = lanes_for(longest, 1 if few else _OF_LANE)
+    rows = BLOCK // lanes if has_tasks and lanes == _WARP else 1
     return Layout(lanes, rows, index_type, parts, groups=_groups(shared, lanes, parts.width))
 
 
@@ -137,11 +142,13 @@ def _runs(loop: ir.For) -> bool:
     return any(one.running for one in loop.accumulators)
 
 
-def lanes_for(longest: int) -> int:
-    """The lanes of a row, given the iterations of its longest vector loop."""
+def lanes_for(longest: int, each: int = _OF_LANE) -> int:
+    """The lanes of a row, given the iterations of its longest vector loop.
+
+    A lane has at least `each` before another warp is added.
+    """
     lanes = _WARP
-    # Four elements per lane before another warp is added.
-    while lanes < _LARGEST_ROW and lanes * 4 < longest:
+    while lanes < _LARGEST_ROW and lanes * each < longest:
         lanes *= 2
     return lanes
 
