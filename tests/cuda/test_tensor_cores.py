@@ -9,8 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from metaop.codegen.cuda import nvrtc
 from metaop.codegen.cuda.emit import emit
 from metaop.codegen.cuda.schedules import CUDA
+from metaop.codegen.nest.generalise import generalise, skeleton
 from metaop.compiler import schedule
 from metaop.elementwise import cast
 from metaop.reduce import reduce_axes
@@ -120,6 +122,18 @@ def replaced(old: str, new: str) -> Callable[[str], str]:
 
 
 @needs_emulator
+def test_gpus_without_these_instructions_compute_the_same(tmp_path: Path) -> None:
+    run_changed(replaced("#define BEFORE_AMPERE 0", "#define BEFORE_AMPERE 1"), tmp_path)
+
+
+@pytest.mark.skipif(not nvrtc.is_available(), reason="NVRTC is missing")
+@pytest.mark.parametrize("dtype", (BF16, F16))
+def test_gpus_without_these_instructions_have_kernels(dtype: DType) -> None:
+    for text in texts_of(product(dtype, dtype, dtype)):
+        assert nvrtc.compile_text(text, "sm_75").cubin
+
+
+@needs_emulator
 def test_missing_barriers_are_seen(tmp_path: Path) -> None:
     with pytest.raises(emulator.KernelFault, match="a race: .* shared"):
         run_changed(replaced("__syncthreads();", ""), tmp_path)
@@ -138,3 +152,22 @@ def test_missing_barriers_are_seen(tmp_path: Path) -> None:
 def test_other_fragments_are_seen(old: str, new: str, tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="Not equal to tolerance"):
         run_changed(replaced(old, new), tmp_path)
+
+
+@needs_emulator
+@pytest.mark.parametrize("sizes", [(136, 200, 264), (40, 77, 50)])
+def test_sizes_may_be_arguments(sizes: tuple[int, int, int], tmp_path: Path) -> None:
+    """Kernels of several sizes are one kernel whose integers are arguments."""
+    rows, depth, columns = sizes
+    output = matmul(tensor(0, rows, depth, dtype=F16), tensor(1, depth, columns, dtype=F16))
+    plan = schedule(inputs_of([output]), [output], SINGLE)
+    (launch,) = plan.launches
+    _, integers = skeleton(launch.nest)
+    general = generalise(launch.nest, frozenset(range(len(integers))), reals=False)
+    assert len(general.arguments) > 10
+    plan = plan._replace(launches=(replace(launch, nest=general),))
+    device = emulator.Emulator([general], tmp_path)
+    arrays = random_values(inputs_of([output]), "product")
+    (found,) = emulator.evaluate(device, plan, arrays)
+    x, y = (array.astype(np.float64) for array in arrays)
+    np.testing.assert_allclose(found.astype(np.float64), x @ y, rtol=2e-3, atol=2e-3)

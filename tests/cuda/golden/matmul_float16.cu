@@ -36,7 +36,13 @@ static __device__ __forceinline__ int own_lane()
     return lane;
 }
 
-#ifdef __CUDA_ARCH__
+// Without such instructions, each lane computes its sums by itself.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+#define BEFORE_AMPERE 1
+#else
+#define BEFORE_AMPERE 0
+#endif
+#if defined(__CUDA_ARCH__) && !BEFORE_AMPERE
 template <bool TURNED>
 static __device__ __forceinline__ void load_matrices(unsigned* loaded, const void* place)
 {
@@ -59,7 +65,7 @@ static __device__ __forceinline__ void multiply_matrices(
         : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
         : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right[0]), "r"(right[1]));
 }
-#else
+#elif !defined(__CUDA_ARCH__)
 template <bool TURNED> static void load_matrices(unsigned* loaded, const void* place)
 {
     struct __align__(16) Row { unsigned short at[8]; };
@@ -107,6 +113,15 @@ static __device__ __forceinline__ const float16* place_of(
     return panel + line * LENGTH + (chunk / group * group + rotated) * 8;
 }
 
+// The element of a row or column and a step.
+template <bool ALONG, int LENGTH>
+static __device__ __forceinline__ float element_of(
+    const float16* panel, unsigned chunk, unsigned side, unsigned step)
+{
+    const unsigned line = ALONG ? side : step, place = chunk * 8 + (ALONG ? step : side);
+    return to_float(place_of<ALONG, LENGTH>(panel, line, place / 8, 0)[place % 8]);
+}
+
 // Adds a product of panels 16 deep to the sums of ROWS * 16 by COLUMNS * 8 elements. Lines of a
 // panel run along the depth or across it, have so many elements, and are used from a chunk on.
 template <int ROWS, int COLUMNS, bool LEFT_ALONG, int LEFT, bool RIGHT_ALONG, int RIGHT>
@@ -114,6 +129,17 @@ static __device__ __forceinline__ void warp_product(
     const float16* left, unsigned left_chunk, const float16* right, unsigned right_chunk, float* sums)
 {
     const unsigned lane = threadIdx.x % 32, low = lane % 16, high = lane / 16;
+#if BEFORE_AMPERE
+    #pragma unroll
+    for (int k = 0; k < ROWS * COLUMNS * 4; ++k) {
+        const unsigned row = k / 4 / COLUMNS * 16 + k % 4 / 2 * 8 + lane / 4;
+        const unsigned column = k / 4 % COLUMNS * 8 + lane % 4 * 2 + k % 2;
+        for (int step = 0; step < 16; ++step) {
+            sums[k] += element_of<LEFT_ALONG, LEFT>(left, left_chunk, row, step) *
+                       element_of<RIGHT_ALONG, RIGHT>(right, right_chunk, column, step);
+        }
+    }
+#else
     const unsigned inner = lane % 8 + high * 8, outer = lane / 8 % 2;
     left_chunk += LEFT_ALONG ? high : outer;
     right_chunk += RIGHT_ALONG ? outer : high;
@@ -133,6 +159,7 @@ static __device__ __forceinline__ void warp_product(
             multiply_matrices(sums + (i * COLUMNS + j) * 4, rows, columns[j / 2] + j % 2 * 2);
         }
     }
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(128, 4) contraction_add_relu(
