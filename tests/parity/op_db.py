@@ -410,7 +410,7 @@ def _cotangent(expected: torch.Tensor, draw: Callable[..., Any]) -> torch.Tensor
     numbers = torch.from_numpy(np.asarray(draw(0.5, 1.5, shape)))
     if expected.dtype.is_complex:
         numbers = torch.complex(numbers[..., 0], numbers[..., 1])
-    return numbers.to(expected.dtype)
+    return numbers.to(expected.device, expected.dtype)
 
 
 def is_public(entry: Any) -> bool:
