@@ -21,6 +21,7 @@ from metaop.codegen.memory.buffers import Buffer
 from metaop.compiler import compile_subgraph
 from metaop.differentiation.tape import live_residuals
 from metaop.errors import Location, MetaopError, describe_location
+from metaop.fusion.two_stages import with_short_scans
 from metaop.operators.basic import alias
 from metaop.pieces import Pieces
 from metaop.specialisation import Family, Found, Trial, program_for
@@ -361,7 +362,7 @@ def _repeated(fault: Fault, subgraph: Subgraph) -> MetaopError:
             continue
         try:
             inputs = [values[source][0] for source in subgraph.inputs_of(call)]
-            values[call] = evaluate(signature.outputs, inputs)
+            values[call] = evaluate(with_short_scans(signature.outputs), inputs)
         except (Fault, IndexError) as error:
             kind = error.kind if isinstance(error, Fault) else INDEX_OUT_OF_RANGE
             shapes = " and ".join(str(list(source.type.shape)) for source in call.inputs)

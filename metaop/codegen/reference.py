@@ -9,6 +9,7 @@ import numpy as np
 
 from metaop.codegen.backend import Argument, Backend
 from metaop.codegen.memory.buffers import Buffer
+from metaop.fusion.two_stages import with_short_scans
 from metaop.unified_graph.cut import Subgraph
 from metaop.unified_graph.evaluation import evaluate
 from metaop.unified_graph.faults import INDEX_OUT_OF_RANGE, Fault
@@ -22,7 +23,7 @@ class ReferenceProgram:
 
     def __init__(self, schedule: Schedule) -> None:
         self.inputs = schedule.inputs
-        self.outputs = schedule.outputs
+        self.outputs = with_short_scans(schedule.outputs)
         self.donors: dict[int, int] = {}
 
     def run(
@@ -47,7 +48,7 @@ class ReferenceLocalProgram:
     arena_bytes = 0
 
     def __init__(self, schedule: Schedule) -> None:
-        self.outputs = schedule.outputs
+        self.outputs = with_short_scans(schedule.outputs)
 
     def __call__(
         self, arrays: Sequence[np.ndarray], ready: Callable[[int, Any], None] | None = None

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from metaop.elementwise.meta_op import apply
+from metaop.elementwise.meta_op import Elementwise, apply
 from metaop.fusion.triangles import Triangle
 from metaop.reduce.meta_op import Reduce
 from metaop.reduce.triangle import reduce_triangle
 from metaop.reindex import views
-from metaop.reindex.meta_op import Reindex, reindex
+from metaop.reindex.meta_op import reindex
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import IndexMap
-from metaop.unified_graph.index_expr import Axis, IndexExpr
 from metaop.unified_graph.node import Node
 
 # Cuts a scan further, or leaves it as it is.
@@ -54,25 +53,25 @@ def in_blocks(node: Node, triangle: Triangle, size: int, again: Again) -> Node:
 
 
 def _scanned(node: Node, triangle: Triangle) -> tuple[Node, int]:
-    """What a triangle scans, without the axis of the result, and the dimension along which."""
+    """What a triangle scans, without the axis of the result, and the dimension along which.
+
+    It is the diagonal of what the node reduces, where no element is left out.
+    """
     source = node.inputs[0]
-    op = source.op
-    assert isinstance(op, Reindex)
     own = [k for k in range(source.ndim) if k != triangle.kept]
     shape = tuple(source.shape[k] for k in own)
     axes = dict(zip(own, IndexMap.axes(shape)))
+    axes[triangle.kept] = axes[triangle.reduced]
+    index_map = IndexMap(shape, [axes[k] for k in range(source.ndim)])
+    return _at(source, index_map), own.index(triangle.reduced)
 
-    def moved(expr: IndexExpr) -> IndexExpr:
-        return expr.substitute(lambda atom: axes[atom.name] if isinstance(atom, Axis) else None)  # type: ignore
 
-    guards = [
-        guard._replace(expr=moved(guard.expr))
-        for guard in op.map.guards
-        if not any(isinstance(x, Axis) and x.name == triangle.kept for x in guard.expr.atoms())
-    ]
-    index_map = IndexMap(shape, [moved(expr) for expr in op.map.indices], guards)
-    term = reindex(source.inputs[0], index_map, op.fill, source.inputs[1:])
-    return term, own.index(triangle.reduced)
+def _at(source: Node, index_map: IndexMap) -> Node:
+    """The elements of a value without a buffer at some places."""
+    if not isinstance(source.op, Elementwise):
+        return reindex(source, index_map)
+    inputs = tuple(_at(x, index_map) for x in source.inputs)
+    return Node(source.op, inputs, index_map.domain, source.dtype)
 
 
 def _placed(scanned: Node, node: Node, triangle: Triangle) -> Node:

@@ -17,6 +17,7 @@ from metaop.elementwise.meta_op import cast
 from metaop.fusion.kernel import reduced_axes
 from metaop.fusion.recognise import Contraction, recognise
 from metaop.fusion.scan_blocks import in_blocks
+from metaop.fusion.simplify import simplify
 from metaop.fusion.triangles import Triangle, triangle_of
 from metaop.reduce.meta_op import Reduce, reduce_axes, reduce_with_map
 from metaop.reindex.meta_op import Reindex, reindex
@@ -31,6 +32,8 @@ from metaop.unified_graph.symbolic import hint_of
 _FEW_ROWS = 16
 # … and a row has at least twice this many elements, the length of one partial reduction.
 _PARTIAL = 8192
+# The most elements of a value that is computed as it is written.
+_LITERAL = 1 << 24
 # Longer blocks of scans need fewer levels, but have longer chains of dependent operations.
 _BLOCK = 64
 
@@ -82,13 +85,19 @@ class Source(NamedTuple):
 Cutter: TypeAlias = Callable[[Source], "Cut | None"]
 
 
+def cut_scans(source: Source) -> Cut | None:
+    """Cuts long scans into short blocks, and nothing else."""
+    if source.triangle is None or source.extents[0] <= _BLOCK:
+        return None
+    return Cut((), block=_BLOCK)
+
+
 def cut_long_rows(source: Source) -> Cut | None:
     """Cuts long rows if there are few, independently of the number of processors."""
     node, reduced = source.node, source.reduced
     shape = node.inputs[0].shape
     if source.triangle is not None:
-        (extent,) = source.extents
-        return None if extent <= _BLOCK else Cut((), block=_BLOCK)
+        return cut_scans(source)
     length = node.inputs[0].size // max(node.size, 1)
     if hint_of(node.size) >= _FEW_ROWS or hint_of(length) < 2 * _PARTIAL:
         return None
@@ -122,6 +131,16 @@ def in_two_stages(outputs: Sequence[Node], cut_of: Cutter, processors: int) -> l
         return _split(node, cut)
 
     return rebuild(outputs, transform=transform)
+
+
+def with_short_scans(outputs: Sequence[Node]) -> list[Node]:
+    """The outputs for who computes node by node, with long scans in blocks.
+
+    A long triangle would take the square of its length in memory. Other graphs are left alone.
+    """
+    if max(node.size for node in topological(outputs)) <= _LITERAL:
+        return list(outputs)
+    return in_two_stages(simplify(outputs), cut_scans, 1)
 
 
 def _split(node: Node, cut: Cut) -> Node:
