@@ -15,12 +15,13 @@ from metaop.codegen.cuda.schedules import CUDA
 from metaop.codegen.nest.generalise import generalise, skeleton
 from metaop.compiler import schedule
 from metaop.elementwise import cast
+from metaop.operators import convolution
 from metaop.reduce import reduce_axes
 from metaop.reindex import views
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.node import Node
-from tests.codegen.test_lowering import matmul
+from tests.codegen.test_lowering import gradients, matmul
 from tests.cuda import emulator
 from tests.cuda.cases import inputs_of, random_values, tensor
 
@@ -54,6 +55,21 @@ def test_factors_of_one_narrow_type_are_multiplied_as_they_are(dtype: DType) -> 
 @pytest.mark.parametrize("left, right", [(F32, F32), (BF16, F32), (BF16, F16)])
 def test_others_are_not(left: DType, right: DType) -> None:
     assert not uses_tensor_cores(product(left, right, F32))
+
+
+def test_what_is_made_wider_for_several_products_is_read_as_it_is() -> None:
+    """The cotangent of a convolution of points, of which both gradients are deep sums."""
+
+    def points(x: Node, w: Node) -> Node:
+        return convolution.convolution(x, w, None, (1, 1), (0, 0), (0, 0), (1, 1), 1)
+
+    image, weight = tensor(0, 8, 64, 28, 28, dtype=BF16), tensor(1, 64, 64, 1, 1, dtype=BF16)
+    outputs = gradients(points, image, weight)
+    plan = schedule(inputs_of(outputs), outputs, CUDA)
+    texts = [emit(launch.nest, "kernel") for launch in plan.launches]
+    kernels = [text[text.index("__global__") :] for text in texts if "mma.sync" in text]
+    assert len(kernels) == 2
+    assert not any("to_float(" in kernel for kernel in kernels)
 
 
 @needs_emulator

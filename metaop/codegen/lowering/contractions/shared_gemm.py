@@ -114,11 +114,14 @@ class SharedGemm(PackedGemm):
 
     def _choose_blocks(self, tile: Tile, threads: int) -> None:
         self.prepared = self.packed = None
+        self._order_depth()
+        self.tile = best_tile(self._product(), threads).tile  # type: ignore[assignment]
+        self.block_rows, self.block_columns = self.tile.rows, self.tile.columns
+
+    def _order_depth(self) -> None:
         order = depth_order(self.contraction, self.kernel.shape)
         self.contraction = replace(self.contraction, depth=order)
         self.depth = self._depth_extents()
-        self.tile = best_tile(self._product(), threads).tile  # type: ignore[assignment]
-        self.block_rows, self.block_columns = self.tile.rows, self.tile.columns
 
     def _product(self) -> Product:
         extents = (self.batch, self.rows, self.columns, self.depth)

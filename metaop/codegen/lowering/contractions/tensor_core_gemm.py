@@ -21,6 +21,7 @@ from metaop.codegen.lowering.contractions.warp_tiles import WarpTile, multiplied
 from metaop.codegen.nest import ir
 from metaop.codegen.nest.neighbours import loads
 from metaop.fusion.cases import WHOLE
+from metaop.fusion.inline import widened
 from metaop.reindex.meta_op import Reindex
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import Guard, Within
@@ -44,6 +45,7 @@ class TensorCoreGemm(SharedGemm):
         multiplied = multiplied_dtype(self.contraction, self.scalar)
         assert multiplied is not None
         self.multiplied = multiplied
+        self._order_depth()
         product = self._product()
         chosen = best_tile(product, threads)
         assert isinstance(chosen.tile, WarpTile)
@@ -145,7 +147,17 @@ class TensorCoreGemm(SharedGemm):
     # --- panels -------------------------------------------------------------------------------
 
     def padded(self, factor: Node, place: dict[int, IndexExpr], guards: list[Guard]) -> ir.Expr:
-        return _guarded_once(super().padded(factor, place, guards))
+        """`factor` at a position if guards hold, else zero, as it was before it was made wider."""
+        node, at, own = self.behind_views(factor, place)
+        source = widened(node)
+        if source is None or self.storage.has_buffer(node) or source.dtype is not self.multiplied:
+            return _guarded_once(super().padded(factor, place, guards))
+        every = tuple(dict.fromkeys((*guards, *own)))
+        value = self.values.value(source, at, every)
+        if not every or (isinstance(value, ir.Load) and value.conditions):
+            return value
+        zero = ir.Number(0, self.multiplied)
+        return ir.Choose(self.values.conditions(every), value, zero, self.multiplied)
 
     def _length(self, side: Side) -> int:
         """The elements of a line of a panel."""
