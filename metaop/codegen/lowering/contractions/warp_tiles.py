@@ -18,9 +18,8 @@ _PRODUCTS, _NEAR_BYTES, _FAR_BYTES = 1280, 128, 24
 # Instructions that start in a clock; those for an element of a panel, for one that is read under
 # guards, and for a step besides.
 _SCHEDULERS, _COPY, _GUARDED_COPY, _STEP = 4, 0.5, 12, 40
-# The fewest rows or columns of a warp, which it loads at once; the most of a block whose threads
-# read element by element.
-_NARROWEST, _LARGEST = 16, 128
+# The fewest rows or columns of a warp, which it loads at once.
+_NARROWEST = 16
 # The registers of a multiprocessor, and those of a thread besides its sums.
 _REGISTERS, _OTHERS = 1 << 16, 110
 
@@ -64,11 +63,8 @@ class WarpTile(NamedTuple):
 
         Threads need registers for the place of each, so they have fewer elements and fewer sums.
         """
-        rows, columns = min(self.rows, _LARGEST), min(self.columns, _LARGEST)
-        depth = max(self.depth // 2, ir.WARP_STEPS)
-        return WarpTile(
-            rows, columns, depth, self.warp_rows, max(self.warp_columns // 2, _NARROWEST)
-        )
+        columns = max(self.warp_columns // 2, _NARROWEST)
+        return self._replace(depth=self.depth // 2, warp_columns=columns)
 
     @property
     def turned(self) -> WarpTile:
@@ -97,15 +93,15 @@ class WarpTile(NamedTuple):
 
 
 # A warp reads its panels from shared memory once for 64 by 64 products: with fewer, it would wait
-# for shared memory rather than for tensor cores. Tiles of 128 by 128 wait for the second cache,
-# where wider ones need a quarter less. Smaller tiles have deeper steps.
+# for shared memory rather than for tensor cores. Smaller tiles have deeper steps. A block of 128 by
+# 256 would be alone on a multiprocessor, where nothing hides that its warps wait for each other: on
+# an H100, a product of 4096 by 4096 took no less time with it.
 _SQUARE = (
     WarpTile(128, 128, 32, 64, 64),
     WarpTile(64, 64, 64, 32, 32),
     WarpTile(32, 32, 64, 16, 16),
 )
 _OBLONG = (
-    WarpTile(128, 256, 32, 64, 64),
     WarpTile(128, 64, 32, 64, 32),
     WarpTile(64, 32, 64, 32, 16),
     WarpTile(128, 16, 64, 32, 16),
