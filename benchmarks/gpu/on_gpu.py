@@ -16,35 +16,10 @@ from benchmarks.workload import Workload
 _WARMING, _TURNS, _STEPS = 4, 5, 10
 
 
-class OnGpu(MetaOp):
-    """This repository, with all tensors on the current GPU."""
+class _OnGpu(Framework):
+    """What frameworks do alike where all tensors are on the current GPU."""
 
     device = "cuda"
-
-    def tensor(self, array: np.ndarray, requires_grad: bool = False) -> Any:
-        """A tensor with a copy of `array` on the GPU."""
-        result = super().tensor(array).to(self.device)
-        return result.requires_grad_() if requires_grad else result
-
-    def module(self, module: Any) -> Any:
-        """The module with the weights that all frameworks share, on the GPU."""
-        return super().module(module).to(self.device)
-
-    def numpy(self, value: Any) -> np.ndarray:
-        """The values as an array of its own."""
-        return np.array(value.detach().numpy(force=True))
-
-
-class TorchOnGpu(Torch):
-    """PyTorch, with all tensors on the current GPU."""
-
-    device = "cuda"
-
-    def __init__(self, weights: list[dict[str, np.ndarray]], mode: str) -> None:
-        super().__init__(weights, mode)
-        # Products and convolutions of float32 with the precision of float32, as in metaop.
-        self.library.backends.cudnn.allow_tf32 = False
-        self.library.backends.cuda.matmul.allow_tf32 = False
 
     def tensor(self, array: np.ndarray, requires_grad: bool = False) -> Any:
         """A tensor with a copy of `array` on the GPU."""
@@ -58,6 +33,20 @@ class TorchOnGpu(Torch):
     def numpy(self, value: Any) -> np.ndarray:
         """The values as an array of its own."""
         return np.array(value.detach().cpu().numpy())
+
+
+class OnGpu(_OnGpu, MetaOp):
+    """This repository on a GPU."""
+
+
+class TorchOnGpu(_OnGpu, Torch):
+    """PyTorch on a GPU."""
+
+    def __init__(self, weights: list[dict[str, np.ndarray]], mode: str) -> None:
+        super().__init__(weights, mode)
+        # Products and convolutions of float32 with the precision of float32, as in metaop.
+        self.library.backends.cudnn.allow_tf32 = False
+        self.library.backends.cuda.matmul.allow_tf32 = False
 
 
 class KernelTime(NamedTuple):

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import io
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -104,15 +101,7 @@ def run_all() -> None:
 
 @pytest.mark.skipif(not emulator.is_available(), reason="the emulator needs g++")
 def test_on_an_emulated_gpu() -> None:
-    program = (
-        "from tests.cuda.emulator import cupy_stand_in; cupy_stand_in.install(devices=1);"
-        "from tests.cuda.test_host_functions import run_all; run_all()"
-    )
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2]
-    )
-    assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
+    assert emulator.output_on_stand_in("tests.cuda.test_host_functions:run_all") == ""
 
 
 @pytest.mark.cuda

@@ -8,15 +8,14 @@ import numpy as np
 import pytest
 
 import metaop
-from metaop.codegen import reference
 from metaop.codegen.cuda.device import runtime
 from metaop.codegen.cuda.program import CudaProgram
 from metaop.codegen.cuda.runtime import Runtime
 from metaop.codegen.memory.buffers import Buffer
 from metaop.compiler import schedule
 from metaop.unified_graph.node import Node
-from tests.cuda.cases import CASES, WIDER, inputs_of, machine_of
-from tests.cuda.test_emulated import TOLERANCE, assert_close, values_by_slot
+from tests.cuda.cases import CASES, inputs_of, machine_of
+from tests.cuda.test_emulated import TOLERANCE, assert_close, expected_values, values_by_slot
 from tests.kernels.programs import PROGRAMS, as_tensors, assert_means, operands_of
 
 pytestmark = [
@@ -47,14 +46,7 @@ def computed(
 def test_value(name: str, device: Runtime) -> None:
     outputs = CASES[name]()
     values = values_by_slot(outputs, name)
-    if name in WIDER:
-        wide = [value.astype(np.float32) for value in values]
-        expected = [
-            result.astype(output.dtype.numpy)
-            for output, result in zip(outputs, reference.evaluate(WIDER[name](), wide))
-        ]
-    else:
-        expected = reference.evaluate(outputs, values)
+    expected = expected_values(outputs, values, name)
     inputs = inputs_of(outputs)
     given = [values[node.op.slot] for node in inputs]  # type: ignore[union-attr]
     for found, wanted in zip(computed(inputs, outputs, given, device, name), expected, strict=True):

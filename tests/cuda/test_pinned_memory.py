@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -43,13 +39,7 @@ def check() -> None:
 
 @pytest.mark.skipif(not emulator.is_available(), reason="the emulator needs g++")
 def test_on_an_emulated_gpu() -> None:
-    program = (
-        "from tests.cuda.emulator import cupy_stand_in; cupy_stand_in.install(devices=1);"
-        "from tests.cuda.test_pinned_memory import check; check()"
-    )
-    command, folder = [sys.executable, "-c", program], Path(__file__).parents[2]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
-    assert done.returncode == 0, done.stderr
+    emulator.output_on_stand_in("tests.cuda.test_pinned_memory:check")
 
 
 @pytest.mark.cuda

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -16,7 +18,7 @@ from metaop.unified_graph.faults import reported_fault
 from metaop.unified_graph.node import Input, Node
 from tests.cuda.emulator.compiling import ORDERS, Kernel, KernelFault, compiled, launcher
 
-__all__ = ["ORDERS", "Emulator", "KernelFault", "evaluate", "is_available"]
+__all__ = ["ORDERS", "Emulator", "KernelFault", "evaluate", "is_available", "output_on_stand_in"]
 # Bytes around every buffer that no kernel may read or write: NaN, and checked afterwards.
 _GUARD = 512
 
@@ -24,6 +26,22 @@ _GUARD = 512
 def is_available() -> bool:
     """Whether there is a C++ compiler."""
     return shutil.which("g++") is not None
+
+
+def output_on_stand_in(call: str) -> str:
+    """What a function of the tests, as `module:function`, prints where a stand-in is the GPU.
+
+    It runs in a process of its own, which must end well.
+    """
+    module, _, function = call.partition(":")
+    program = (
+        "from tests.cuda.emulator import cupy_stand_in; cupy_stand_in.install(devices=1);"
+        f"from {module} import {function}; {function}()"
+    )
+    command, folder = [sys.executable, "-c", program], Path(__file__).parents[3]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 class Emulator:
