@@ -63,6 +63,7 @@ def _copied(buffer: Any, device: Device, non_blocking: bool) -> Buffer | DeviceB
     if device is CPU:
         return host
     target = runtime(device.index or 0).allocate(host.nbytes)
+    target.runtime.note_memory()
     target.runtime.copy_from_host(target, host, non_blocking)
     return target
 

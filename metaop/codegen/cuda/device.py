@@ -53,7 +53,6 @@ class CupyRuntime:
                 raise OutOfMemoryError(
                     message, fix="use smaller batches, or free tensors that are not needed"
                 ) from None
-            self._most = self.most_memory()
         return DeviceBuffer(memory.ptr, nbytes, self, memory, is_pooled=True)
 
     def copy_from_host(
@@ -145,6 +144,10 @@ class CupyRuntime:
 
     def memory_reserved(self) -> int:
         return self._pool().total_bytes()
+
+    def note_memory(self) -> None:
+        # The pool adds up its blocks: too much for every allocation.
+        self._most = self.most_memory()
 
     def most_memory(self) -> tuple[int, int]:
         allocated, reserved = self._most

@@ -107,6 +107,7 @@ class CudaProgram:
             if self.arena_bytes:
                 arena = device.allocate(self.arena_bytes)
                 table[slots.temporaries] = slots.offsets + arena.address
+            device.note_memory()
             if self._checks:
                 device.clear(self._error)
             if between is None and not observers:

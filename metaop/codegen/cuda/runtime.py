@@ -144,8 +144,14 @@ class Runtime(Protocol):
     def memory_reserved(self) -> int:
         """The bytes reserved on the device, including those cached for later buffers."""
 
+    def note_memory(self) -> None:
+        """Lets `most_memory` see what is allocated now."""
+
     def most_memory(self) -> tuple[int, int]:
-        """The most bytes of live buffers, and reserved, since the start or `forget_most_memory`."""
+        """The most bytes of live buffers, and reserved, that were noted.
+
+        Counted are the start, or the last call of `forget_most_memory`, and what came later.
+        """
 
     def forget_most_memory(self) -> None:
         """Lets `most_memory` begin with what there is now."""

@@ -116,6 +116,9 @@ class EmulatedRuntime:
     def memory_reserved(self) -> int:
         return 0
 
+    def note_memory(self) -> None:
+        return
+
     def most_memory(self) -> tuple[int, int]:
         return 0, 0
 
