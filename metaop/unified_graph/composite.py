@@ -78,10 +78,14 @@ class Composite:
 
     The expansion is called as `expansion(*inputs, *attributes)`, or with all inputs in one tuple
     when the composite is `variadic`. Absent optional inputs are None. Calling the composite on
-    nodes runs the expansion, so composites are built from composites.
+    nodes runs the expansion, so composites are built from composites. Without `by_rule`, every
+    signature is expanded: what its gradients keep depends on more than the structure.
     """
 
-    __slots__ = ("name", "expansion", "variadic", "differentiable", "derivation", "signatures")
+    __slots__ = (
+        *("name", "expansion", "variadic", "differentiable", "derivation", "by_rule"),
+        "signatures",
+    )
 
     def __init__(
         self,
@@ -90,12 +94,14 @@ class Composite:
         variadic: bool = False,
         differentiable: bool = True,
         derivation: Derivation | None = None,
+        by_rule: bool = True,
     ) -> None:
         self.name = name
         self.expansion = expansion
         self.variadic = variadic
         self.differentiable = differentiable
         self.derivation = derivation
+        self.by_rule = by_rule
         self.signatures: InternTable[Signature] = InternTable(_SIGNATURES)
 
     def __call__(self, *arguments: Any) -> Any:
@@ -109,7 +115,7 @@ class Composite:
         found = self.signatures.get(key) or self.signatures.revive(key)
         if found is None:
             key = (types, with_plain_numbers(key[1]))
-            found = self.signatures.add(key, Signature(self, *key, by_rule=True))
+            found = self.signatures.add(key, Signature(self, *key, by_rule=self.by_rule))
         return found
 
     def __repr__(self) -> str:
@@ -117,7 +123,11 @@ class Composite:
 
 
 def composite(
-    function: Expansion | None = None, *, variadic: bool = False, differentiable: bool = True
+    function: Expansion | None = None,
+    *,
+    variadic: bool = False,
+    differentiable: bool = True,
+    by_rule: bool = True,
 ) -> Any:
     """Makes a composite of an expansion function, under the function's name.
 
@@ -128,7 +138,8 @@ def composite(
     """
 
     def wrap(expansion: Expansion) -> Composite:
-        return Composite(expansion.__name__, expansion, variadic, differentiable)
+        name = expansion.__name__
+        return Composite(name, expansion, variadic, differentiable, by_rule=by_rule)
 
     return wrap if function is None else wrap(function)
 

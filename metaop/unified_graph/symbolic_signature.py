@@ -183,5 +183,5 @@ def _derive_alike(concrete: Signature, symbolic: Signature) -> None:
     for plan in tuple(concrete.gradients.values()):
         if plan is not None:
             plan.composite.derivation.again(symbolic)
-    if len(symbolic.types) != len(concrete.types):
+    if [kind.dtype for kind in symbolic.types] != [kind.dtype for kind in concrete.types]:
         raise NotGeneralError(f"the gradient of {concrete} depends on sizes")

@@ -207,3 +207,37 @@ def test_sizes_that_are_equal_for_once(name: str) -> None:
             found.append((result.detach().numpy(), x.grad.numpy()))
         for ours, theirs in zip(*found, strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+WRITES: dict[str, Callable[[Any], Any]] = {
+    "first two": lambda y: y.view(-1)[:2].neg_(),
+    "every third": lambda y: y.flatten()[::3].mul_(0.5),
+    "a column of a turned plane": lambda y: y.transpose(1, -1)[:, 0].mul_(0.3),
+    "rows of joined dimensions": lambda y: y.view(y.shape[0], -1)[:, 1:3].exp_(),
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        # One size is another one less 6, as behind a convolution; or nothing is.
+        [(3, 4, 10, 4), (3, 8, 9, 3), (3, 5, 8, 2), (3, 7, 9, 3)],
+        [(2, 3, 4, 5), (3, 5, 4, 7), (4, 1, 2, 3), (2, 2, 6, 1)],
+    ],
+)
+def test_gradients_of_writes_keep_what_their_rules_say(
+    name: str, sizes: list[tuple[int, ...]]
+) -> None:
+    """Only for numbers is it provable that such a view has each element once."""
+    random = np.random.default_rng(0)
+    for shape in sizes:
+        values, weights = random.standard_normal((2, *shape)).astype("f")
+        found = []
+        for library in (torch, metaop):
+            x = library.tensor(values, requires_grad=True)
+            y = x * 1.5
+            WRITES[name](y)
+            (y.atan() * library.tensor(weights)).sum().backward()
+            found.append(x.grad.numpy())
+        np.testing.assert_allclose(found[1], found[0], rtol=1e-5, atol=1e-6)
