@@ -11,6 +11,7 @@ from metaop.elementwise.meta_op import Elementwise, apply, cast, where
 from metaop.errors import UnsupportedError
 from metaop.reduce.halving import dropped_axes, halving_product
 from metaop.reduce.meta_op import Reduce, reduce_with_map
+from metaop.reduce.triangle import product_in_steps
 from metaop.reindex.meta_op import Reindex, reindex
 from metaop.reindex.reinterpret import Reinterpret, as_numbers, as_pairs
 from metaop.unified_graph import dtype as dtypes
@@ -19,6 +20,7 @@ from metaop.unified_graph.access import IndexMap
 from metaop.unified_graph.loop import Body, Loop
 from metaop.unified_graph.node import Node, constant, index_node, topological
 from metaop.unified_graph.reshard import Reshard, reshard
+from metaop.unified_graph.rewrite import rebuild
 
 # Integers that number elements, the shortest first.
 _COUNTING_TYPES = (dtypes.int8, dtypes.int16, dtypes.int32, dtypes.int64)
@@ -136,7 +138,11 @@ def _loops(order: Sequence[Node], wanted: set[Node]) -> dict[Node, list[Node]]:
 def pullback(
     outputs: Sequence[Node], cotangents: Sequence[Node | None], sources: Sequence[Node]
 ) -> list[Node | None]:
-    """The cotangents of `sources`, given those of `outputs`; None where nothing flows."""
+    """The cotangents of `sources`, given those of `outputs`; None where nothing flows.
+
+    Of a running product every partial product is needed, so zeros are right in every order.
+    """
+    outputs = rebuild(outputs, transform=product_in_steps)
     order = topological(outputs)
     active = set(sources)
     for node in order:

@@ -16,6 +16,7 @@ from metaop.fusion.unroll import unroll
 from metaop.reduce.halving import dropped_axes, halving_product
 from metaop.reduce.meta_op import Reduce, reduce_with_map
 from metaop.reduce.replacement import Replacement
+from metaop.reduce.triangle import product_in_steps
 from metaop.reindex.meta_op import Reindex, reindex
 from metaop.reindex.reinterpret import Reinterpret
 from metaop.reindex.views import broadcast_to, concatenate, select, unsqueeze
@@ -94,6 +95,9 @@ def _product_of_halves(node: Node) -> Node:
     op = node.op
     if not (isinstance(op, Reduce) and op.reducer.name == "mul" and node.dtype.is_complex):
         return node
+    steps = product_in_steps(node)
+    if steps is not node:
+        return steps
     dims = dropped_axes(op.map, node)
     if dims is None:
         raise UnsupportedError("complex numbers are not multiplied into chosen places")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from metaop.elementwise.meta_op import apply, cast, where
 from metaop.operators.expressions import index_along
-from metaop.operators.scan import cumulative, shifted
+from metaop.operators.scan import cumulative
 from metaop.reduce.meta_op import reduce_with_map
+from metaop.reduce.triangle import shifted
 from metaop.reindex import views
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.access import IndexMap

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import torch
 
 import metaop
 from metaop.codegen import reference
@@ -93,11 +94,12 @@ def test_products_are_not_scans_of_maxima(backwards: bool) -> None:
     assert triangle_of(reduce_axes("max", term, [1]), no_buffer) is None
 
 
+@pytest.mark.parametrize("scan", ["cumsum", "cumprod"])
 @pytest.mark.parametrize("loss", ["square", "tanh", "product", "mean"])
-def test_gradients_of_cumulative_sums_take_linear_time(loss: str) -> None:
+def test_gradients_of_scans_take_linear_time(loss: str, scan: str) -> None:
     """No kernel goes through all pairs of elements."""
     x = metaop.tensor(np.random.default_rng(0).standard_normal(5000), requires_grad=True)
-    y = x.cumsum(0)
+    y = getattr(x, scan)(0)
     losses = {
         "square": lambda: (y**2).sum(),
         "tanh": lambda: y.tanh().sum(),
@@ -110,6 +112,24 @@ def test_gradients_of_cumulative_sums_take_linear_time(loss: str) -> None:
     assert sum(launch.operations for launch in plan.launches) < 5000 * 1000
     short = with_short_scans(outputs)
     assert max(node.size for node in topological(short)) <= 5000**2
+
+
+@pytest.mark.parametrize("zeros", [(), (2,), (0, 4, 5)])
+def test_running_products_are_scans_whose_derivatives_know_zeros(zeros: tuple[int, ...]) -> None:
+    numbers = np.random.default_rng(0).standard_normal((3, 7))
+    numbers[1, list(zeros)] = 0
+    plain = metaop.tensor(numbers).cumprod(1)
+    inputs, outputs = pending_subgraph([plain.call]).expand()
+    assert [launch.nest.name for launch in schedule(inputs, outputs).launches] == ["scan_mul"]
+    found = []
+    for T in (metaop, torch):
+        x = T.tensor(numbers, requires_grad=True)
+        y = x.cumprod(1)
+        (slope,) = T.autograd.grad((y * y).sum() + y[:, 3].sum(), x, create_graph=True)
+        (second,) = T.autograd.grad((slope * slope).sum(), x)
+        found.append([np.array(one.tolist()) for one in (y, slope, second)])
+    for actual, expected in zip(*found):
+        np.testing.assert_allclose(actual, expected, rtol=1e-9, atol=1e-9)
 
 
 def test_long_scans_need_no_square_of_memory_node_by_node() -> None:

@@ -235,6 +235,9 @@ def test_scans_of_special_values() -> None:
     for name in ("cummax", "cummin"):
         check(name, ties, 0, gradient=False)
         check(name, np.array([3, 1, 1, 5, 5]), 0)
+        check(name, np.array([False, True, True, False]), 0)
+        for value in (math.inf, -math.inf):
+            check(name, np.array([value, value, 1.0, -value, math.nan, value]), 0, gradient=False)
     check("cumsum", np.array([True, True, False]), 0)
     check("cumsum", np.array([1, 2, 3], np.uint8), 0)
     assert metaop.ones(3000).half().cumsum(0)[-1].item() == 3000

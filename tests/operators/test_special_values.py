@@ -44,6 +44,8 @@ VALUES = (0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 3
 # Of 0.0 and -0.0, which are equal, any may be the larger one; PyTorch's loops differ among
 # themselves.
 EITHER_ZERO = {"fmax", "fmin", "nn.functional.relu6", "nn.functional.softshrink"}
+# With AVX2, PyTorch's of -0.0 is 0.0 in vectors and -0.0 for a single number.
+EITHER_ZERO |= {"nn.functional.gelu"}
 # These are clamped to at most 0 first.
 EITHER_ZERO |= {"nn.functional.celu", "nn.functional.elu", "nn.functional.selu"}
 # An odd function of -0.0 is -0.0 here and in SciPy, and a quantile of a half 0.0 with any sign.
