@@ -26,7 +26,8 @@ from metaop.unified_graph.cut import Subgraph
 from metaop.unified_graph.node import topological
 
 # Files whose functions only pass on what somebody else asks for.
-_PASSING_ON = str(Path(metaop.__file__).parent / "tensor" / "reading.py"), __file__
+_TENSOR = Path(metaop.__file__).parent / "tensor"
+_PASSING_ON = str(_TENSOR / "reading.py"), str(_TENSOR / "operands.py"), __file__
 _ROOT = Path(__file__).parents[1]
 
 

@@ -10,6 +10,7 @@ from metaop.nn import functional as F
 from metaop.nn import init
 from metaop.nn.module import Module
 from metaop.nn.parameter import Parameter
+from metaop.tensor.arguments import sizes
 from metaop.tensor.core import Tensor
 from metaop.tensor.functions.creation import empty
 
@@ -33,7 +34,7 @@ class LayerNorm(Module):
         dtype: Any = None,
     ) -> None:
         super().__init__()
-        shape = (normalized_shape,) if isinstance(normalized_shape, int) else normalized_shape
+        shape = sizes((normalized_shape,))
         self.normalized_shape = tuple(shape)
         self.eps = eps
         self.elementwise_affine = elementwise_affine
@@ -83,7 +84,7 @@ class RMSNorm(Module):
         dtype: Any = None,
     ) -> None:
         super().__init__()
-        shape = (normalized_shape,) if isinstance(normalized_shape, int) else normalized_shape
+        shape = sizes((normalized_shape,))
         self.normalized_shape = tuple(shape)
         self.eps = eps
         self.elementwise_affine = elementwise_affine

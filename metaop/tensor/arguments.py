@@ -3,10 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any
+
+import numpy as np
 
 from metaop.errors import ArgumentTypeError, DimensionError, ShapeError
 from metaop.unified_graph.node import Shape
+
+# The types of whole numbers, where a sequence of them may stand as well.
+WHOLE = (int, np.integer)
+
+
+def plain_number(value: Any) -> Any:
+    """A NumPy number as a Python number; anything else as it is."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def is_empty(value: Any) -> bool:
+    """Whether an argument is an empty list or tuple; a number is not."""
+    return isinstance(value, (tuple, list)) and not value
 
 
 def wrap_dim(dim: int, ndim: int) -> int:
@@ -47,13 +63,14 @@ def sizes(arguments: tuple[Any, ...]) -> tuple[int, ...]:
 
 
 def _integer(value: Any) -> int:
-    try:
-        return value.__index__()
-    except (AttributeError, TypeError):
-        raise ArgumentTypeError(
-            f"sizes and dimensions are integers, not {type(value).__name__}",
-            fix="convert with int(...)",
-        ) from None
+    # A truth value in such a place is a mistake, such as a `keepdim` one place too early.
+    if not isinstance(value, bool):
+        with suppress(AttributeError, TypeError):
+            return value.__index__()  # type: ignore[no-any-return]
+    raise ArgumentTypeError(
+        f"sizes and dimensions are integers, not {type(value).__name__}",
+        fix="convert with int(...)",
+    )
 
 
 def infer_size(shape: tuple[int, ...], count: int) -> Shape:

@@ -1,15 +1,17 @@
-"""Names arguments that are not tensors but must be: a list, a number, an array of another library.
+"""What happens to calls that fail: numbers are read from tensors, wrong arguments are named.
 
-No argument is checked before the call. A function that fails for another reason than metaop's own
-errors is looked at afterwards: if a parameter that is declared as `Tensor` got something else, the
-error names it. So calls with tensors pay one Python frame, which Python 3.11 calls cheaply.
+No argument is checked before the call. A function that fails is looked at afterwards. If a tensor
+or an array without dimensions stands where a number belongs, the function is called again with its
+number, as PyTorch reads it. Otherwise, if a parameter that is declared as `Tensor` got something
+else, the error names it. So calls with tensors pay one Python frame, which Python 3.11 calls
+cheaply.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, update_wrapper
-from inspect import Parameter, signature
+from inspect import BoundArguments, Parameter, signature
 from types import CodeType, FunctionType, NoneType
 from typing import Any
 
@@ -21,6 +23,7 @@ from metaop.unified_graph.dtype import DType
 # The types of parameters that are tensors, and those of numbers that may stand beside them.
 _TENSORS = frozenset(("Tensor", "SparseTensor", "PackedSequence", "Operand"))
 _NUMBERS = frozenset(("Operand", "int", "float", "bool", "complex", "Number", "Real"))
+_BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 _BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -35,8 +38,9 @@ def names_operands(function: Callable[..., Any], module: str) -> Callable[..., A
     if any(parameter.kind not in _BY_POSITION for parameter in parameters):
         return update_wrapper(_of_any_arguments(function), function)
     names = tuple([parameter.name for parameter in parameters])
-    code = _template(len(names)).replace(co_varnames=(*names, "error"))
-    known = {"__name__": module, "function": function, "name_wrong_operand": name_wrong_operand}
+    code = _template(len(names)).replace(co_varnames=(*names, "error", "numbers"))
+    known = {"__name__": module, "function": function}
+    known |= {"with_numbers": with_numbers, "name_wrong_operand": name_wrong_operand}
     defaults = tuple([p.default for p in parameters if p.default is not Parameter.empty])
     named = update_wrapper(FunctionType(code, known, function.__name__, defaults), function)
     named.__module__ = module
@@ -48,6 +52,8 @@ def _of_any_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return function(*args, **kwargs)
         except Exception as error:
+            if numbers := with_numbers(function, error, args, kwargs):
+                return function(*numbers.args, **numbers.kwargs)
             name_wrong_operand(function, error, args, kwargs)
             raise
 
@@ -63,6 +69,8 @@ def call({names}):
     try:
         return function({names})
     except Exception as error:
+        if numbers := with_numbers(function, error, ({names},), {{}}):
+            return function(*numbers.args, **numbers.kwargs)
         name_wrong_operand(function, error, ({names},), {{}})
         raise
 """
@@ -71,6 +79,48 @@ def call({names}):
     code = made["call"].__code__
     assert isinstance(code, CodeType)
     return code
+
+
+def with_numbers(
+    function: Callable[..., Any], error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> BoundArguments | None:
+    """The arguments of a call with numbers for tensors and arrays without dimensions.
+
+    None if there are none but tensors where they belong, or if `error`, which the call raised, says
+    that something else is wrong.
+    """
+    if not isinstance(error, (AttributeError, TypeError)):
+        return None
+    declared = signature(function)
+    try:
+        given = declared.bind(*args, **kwargs)
+    except TypeError:
+        return None
+    found = False
+    for name, value in given.arguments.items():
+        if not _may_be_number(declared.parameters[name], value):
+            continue
+        if type(value) in (list, tuple):
+            number = type(value)([_number(one) for one in value])
+            found = found or any(one is not other for one, other in zip(value, number))
+        else:
+            number = _number(value)
+            found = found or number is not value
+        given.arguments[name] = number
+    return given if found else None
+
+
+def _may_be_number(parameter: Parameter, value: object) -> bool:
+    """Whether a number, or several of them, may stand in the place of a value."""
+    words = _words(parameter)
+    if words & _TENSORS or any("Tensor" in word for word in words):
+        return bool(words & _NUMBERS) and isinstance(value, np.ndarray)
+    return parameter.kind in _BY_NAME
+
+
+def _number(value: Any) -> Any:
+    """The number of what has no dimensions; anything else as it is."""
+    return value.item() if getattr(value, "ndim", None) == 0 else value
 
 
 def name_wrong_operand(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from metaop.errors import ShapeError
-from metaop.tensor.arguments import sizes, wrap_dim, wrap_dims
+from metaop.tensor.arguments import WHOLE, is_empty, sizes, wrap_dim, wrap_dims
 from metaop.unified_graph.node import Shape
 from metaop.unified_graph.tensor_type import CPU, Device
 from metaop.unified_graph.tracing import configured
@@ -17,9 +17,9 @@ Dimensions = int | Sequence[int] | None
 
 def reduced_dimensions(dim: Dimensions, ndim: int) -> tuple[int, ...]:
     """The dimensions to reduce, in order: all of them for None and (); a 0-d tensor has none."""
-    if dim is None or dim == () or dim == []:
+    if dim is None or is_empty(dim):
         return tuple(range(ndim))
-    if isinstance(dim, int):
+    if isinstance(dim, WHOLE):
         position = wrap_dim(dim, ndim)
         return (position,) if ndim else ()
     chosen = tuple(sorted(wrap_dims(dim, ndim)))

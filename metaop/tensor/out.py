@@ -15,7 +15,7 @@ from typing import Any
 from metaop.errors import ArgumentTypeError, GradientError
 from metaop.tensor.casting import without_casts
 from metaop.tensor.core import Tensor
-from metaop.tensor.operands import name_wrong_operand, names_operands
+from metaop.tensor.operands import name_wrong_operand, names_operands, with_numbers
 from metaop.tensor.resizing import resize_
 from metaop.tensor.writing import convert_for_write
 from metaop.unified_graph.recording import modes, next_sequence
@@ -45,6 +45,8 @@ def takes_out(function: Callable[..., Any], module: str) -> Callable[..., Any]:
             with without_casts():
                 return _written(function.__name__, function(*args, **kwargs), out)
         except Exception as error:
+            if numbers := with_numbers(function, error, args, kwargs):
+                return with_out(*numbers.args, out=out, **numbers.kwargs)
             name_wrong_operand(function, error, args, kwargs)
             raise
 

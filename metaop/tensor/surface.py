@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from inspect import cleandoc, unwrap
+from inspect import Parameter, cleandoc, signature, unwrap
 from typing import Any, NamedTuple
 
 from metaop.tensor.casting import IN_FLOAT32, IN_LOW_PRECISION, Function, Policy, casts_on_cpu
 from metaop.tensor.core import Tensor
-from metaop.tensor.operands import name_wrong_operand, names_operands, takes_tensors
+from metaop.tensor.operands import name_wrong_operand, names_operands, with_numbers
 from metaop.tensor.writing import in_place as write_in_place
 
 
@@ -135,8 +135,12 @@ def _bind(name: str, value: Any) -> None:
 
 
 def _method_form(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The method that a function becomes: only further tensors may be something else."""
-    if takes_tensors(function) > 1:
+    """The method that a function becomes: only what follows the tensor may be something else.
+
+    Sizes and dimensions in a row are read as numbers already.
+    """
+    parameters = signature(function).parameters.values()
+    if len(parameters) > 1 and all(p.kind is not Parameter.VAR_POSITIONAL for p in parameters):
         function = names_operands(function, function.__module__)
     return _taking_axis(function)
 
@@ -164,6 +168,9 @@ def _in_place_form(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         try:
             return write_in_place(self, function, *args, **kwargs)
         except Exception as error:
+            if numbers := with_numbers(function, error, (self, *args), kwargs):
+                _, *others = numbers.args
+                return write_in_place(self, function, *others, **numbers.kwargs)
             name_wrong_operand(function, error, (self, *args), kwargs, function.__name__ + "_")
             raise
 

@@ -44,7 +44,7 @@ class Device:
         named = type if device is None else device
         if isinstance(named, Device) and index is None:
             return named
-        if isinstance(named, int) and index is None:
+        if isinstance(named, int) and not isinstance(named, bool) and index is None:
             index, named = named, "cuda"
         if not isinstance(named, str):
             raise ArgumentTypeError(

@@ -8,7 +8,7 @@ from typing import Any
 from metaop.errors import ArgumentError
 from metaop.nn.functional.arguments import optional
 from metaop.operators import normalisation as operators
-from metaop.tensor.arguments import wrap_dim
+from metaop.tensor.arguments import sizes, wrap_dim
 from metaop.tensor.casting import casts_on_cpu, in_float32
 from metaop.tensor.core import Tensor, wrap
 from metaop.unified_graph.composite import Composite
@@ -150,7 +150,7 @@ def rms_norm(
 
 
 def _shape(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
-    return (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+    return sizes((normalized_shape,))
 
 
 def group_norm(
@@ -208,6 +208,5 @@ def normalize(
     tensor([[0.6000, 0.8000],
             [0.0000, 0.0000]])
     """
-    dims = (dim,) if isinstance(dim, int) else dim
-    chosen = tuple(wrap_dim(one, input.ndim) for one in dims)
+    chosen = tuple(wrap_dim(one, input.ndim) for one in sizes((dim,)))
     return wrap(record(operators.normalize, (input.call,), (float(p), chosen, eps)))

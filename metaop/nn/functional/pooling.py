@@ -10,6 +10,7 @@ from metaop.errors import ArgumentError
 from metaop.nn.functional.arguments import Sizes, spread
 from metaop.operators import fractional_pooling
 from metaop.operators import pooling as operators
+from metaop.tensor.arguments import is_empty
 from metaop.tensor.casting import casts_on_cpu, in_float32
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.functions.random import rand
@@ -21,7 +22,7 @@ OutputSizes = int | None | Sequence[int | None]
 
 def _stride(stride: Sizes | None, kernel: tuple[int, ...]) -> tuple[int, ...]:
     """The stride, which defaults to the kernel's size (for None or an empty sequence)."""
-    if stride is None or stride == () or stride == []:
+    if stride is None or is_empty(stride):
         return kernel
     return spread(stride, len(kernel), "stride")
 

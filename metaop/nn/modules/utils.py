@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from metaop.tensor.arguments import WHOLE
+
 __all__ = ["consume_prefix_in_state_dict_if_present"]
 
 
@@ -40,6 +42,6 @@ def _reverse_repeat_tuple(t: Sequence[Any], n: int) -> tuple[Any, ...]:
 
 def _list_with_default(out_size: Any, defaults: Sequence[int]) -> Any:
     """A size whose None entries are replaced by the input's size."""
-    if isinstance(out_size, int):
+    if isinstance(out_size, WHOLE):
         return out_size
     return [d if v is None else v for v, d in zip(out_size, defaults[-len(out_size) :])]

@@ -9,6 +9,7 @@ import numpy as np
 
 from metaop.errors import ArgumentError, ArgumentTypeError, ShapeError
 from metaop.operators.basic import constant_fill, filled
+from metaop.tensor.arguments import plain_number
 from metaop.tensor.core import Tensor, from_array, wrap
 from metaop.tensor.functions.strided_views import as_strided
 from metaop.tensor.options import DeviceLike, device_of, shape_of
@@ -297,6 +298,7 @@ def full(
     if isinstance(fill_value, Tensor):
         dtype = dtype or fill_value.dtype
         fill_value = fill_value.item()
+    fill_value = plain_number(fill_value)
     dtype = dtype or default_dtype_of(fill_value)
     return _filled(shape_of((size,)), fill_value, dtype, device_of(device), requires_grad)
 

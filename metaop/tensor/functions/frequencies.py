@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from metaop.tensor.arguments import WHOLE
 from metaop.tensor.core import Tensor
 from metaop.tensor.functions.ranges import arange
 from metaop.tensor.functions.rearranging import roll
@@ -70,7 +71,7 @@ def ifftshift(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
 
 
 def _shifted(input: Tensor, dim: int | Sequence[int] | None, sign: int) -> Tensor:
-    listed = range(input.ndim) if dim is None else (dim,) if isinstance(dim, int) else dim
+    listed = range(input.ndim) if dim is None else (dim,) if isinstance(dim, WHOLE) else dim
     dims = tuple(listed)
     shifts = tuple(sign * (input.shape[d] // 2) for d in dims)
     return roll(input, shifts, dims)

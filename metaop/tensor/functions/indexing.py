@@ -75,11 +75,23 @@ def basic_items(shape: Shape, items: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(result)
 
 
+def _bound(value: Any) -> int | None:
+    if value is None or type(value) is int:
+        return value
+    try:
+        return value.__index__()  # type: ignore[no-any-return]
+    except (AttributeError, TypeError):
+        raise ArgumentTypeError(
+            "slice indices must be integers or None or have an __index__ method",
+            fix=f"convert {value!r} with int(...)",
+        ) from None
+
+
 def _basic_item(item: Any, extent: int, dim: int) -> Any:
     if isinstance(item, slice):
         if item == _FULL:
             return 0, extent, 1
-        bounds = [None if x is None else int(x) for x in (item.start, item.stop, item.step)]
+        bounds = [_bound(x) for x in (item.start, item.stop, item.step)]
         if bounds[2] is not None and bounds[2] <= 0:
             raise ArgumentError("step must be greater than zero", fix="use flip() to go backwards")
         start, stop, step = slice(*bounds).indices(extent)
@@ -142,7 +154,7 @@ def _normalised(item: Any) -> Any:
         return item
     if isinstance(item, (bool, np.bool_)):
         return as_tensor(bool(item))
-    if isinstance(item, (list, tuple, range, np.ndarray)):
+    if isinstance(item, (list, tuple, range)) or (isinstance(item, np.ndarray) and item.ndim):
         item = as_tensor(np.asarray(item, np.int64) if len(item) == 0 else item)
     if isinstance(item, Tensor):
         if item.dtype.kind == "float" or item.dtype.name in ("int8", "int16"):

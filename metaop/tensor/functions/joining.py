@@ -9,7 +9,7 @@ from itertools import accumulate
 from metaop.elementwise.meta_op import broadcast_shapes as common_shape
 from metaop.errors import ArgumentError, ArgumentTypeError, DimensionError, ShapeError
 from metaop.operators import shaping as operators
-from metaop.tensor.arguments import sizes, wrap_dim
+from metaop.tensor.arguments import WHOLE, sizes, wrap_dim
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.functions.shaping import expand, narrow, select, unsqueeze
 from metaop.tensor.size import Size
@@ -46,8 +46,8 @@ def split(
     """
     dim = wrap_dim(dim, tensor.ndim)
     extent = tensor._shape[dim]
-    if isinstance(split_size_or_sections, int):
-        size = split_size_or_sections
+    if isinstance(split_size_or_sections, WHOLE):
+        size = int(split_size_or_sections)
         if size <= 0 and not (size == 0 and extent == 0):
             raise ArgumentError(f"split expects split_size be positive, but got {size}")
         starts = range(0, extent, size) if extent else ()
@@ -79,6 +79,7 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     >>> metaop.chunk(metaop.arange(5), 3)
     (tensor([0, 1]), tensor([2, 3]), tensor([4]))
     """
+    (chunks,) = sizes((chunks,))
     if chunks <= 0:
         raise ArgumentError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
     dim = wrap_dim(dim, input.ndim)
@@ -102,8 +103,8 @@ def tensor_split(
     extent = input._shape[dim]
     if isinstance(indices_or_sections, Tensor):
         indices_or_sections = indices_or_sections.tolist()
-    if isinstance(indices_or_sections, int):
-        sections = indices_or_sections
+    if isinstance(indices_or_sections, WHOLE):
+        sections = int(indices_or_sections)
         if sections <= 0:
             raise ArgumentError(f"number of sections must be larger than 0, got {sections}")
         lengths = [extent // sections + (k < extent % sections) for k in range(sections)]
@@ -160,7 +161,7 @@ def _split_exactly(
         raise ShapeError(
             f"{name} takes a tensor of more dimensions than {input.ndim}", fix="use tensor_split"
         )
-    if isinstance(sections, int) and sections > 0 and input.shape[dim] % sections:
+    if isinstance(sections, WHOLE) and sections > 0 and input.shape[dim] % sections:
         raise ShapeError(
             f"{name}: dimension {dim} of {list(input.shape)} is not divisible by {sections}",
             fix="use tensor_split",
@@ -363,7 +364,7 @@ def broadcast_shapes(*shapes: int | Sequence[int]) -> Size:
     >>> metaop.broadcast_shapes((3, 1), (4,))
     metaop.Size([3, 4])
     """
-    listed = [(shape,) if isinstance(shape, int) else tuple(shape) for shape in shapes]
+    listed = [sizes((shape,)) for shape in shapes]
     return Size(common_shape("broadcast_shapes", *listed) if listed else ())
 
 

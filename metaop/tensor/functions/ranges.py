@@ -11,6 +11,7 @@ import numpy as np
 from metaop.errors import ArgumentError, ShapeError
 from metaop.operators import creation as operators
 from metaop.operators.complex_numbers import joined
+from metaop.tensor.arguments import plain_number, sizes
 from metaop.tensor.core import Tensor, from_array, wrap
 from metaop.tensor.options import DeviceLike, device_of
 from metaop.tensor.promotion import Number, Real, defaults, number_call
@@ -28,7 +29,7 @@ def _finish(call: Call, requires_grad: bool) -> Tensor:
 
 
 def _number(value: Any) -> Any:
-    return value.item() if isinstance(value, Tensor) else value
+    return value.item() if isinstance(value, Tensor) else plain_number(value)
 
 
 @public("range", out=True)
@@ -235,7 +236,7 @@ def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
     (tensor([0, 1]), tensor([0, 2]))
     """
     extents = shape.tolist() if isinstance(shape, Tensor) else shape
-    extents = (extents,) if isinstance(extents, int) else tuple(extents)
+    extents = sizes((extents,))
     found = []
     for extent in reversed(extents):
         found.append(indices % extent)

@@ -9,7 +9,7 @@ import numpy as np
 
 from metaop.errors import ShapeError
 from metaop.operators import shaping as operators
-from metaop.tensor.arguments import sizes, wrap_dim, wrap_dims
+from metaop.tensor.arguments import WHOLE, is_empty, sizes, wrap_dim, wrap_dims
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.functions.indexing import host_tensor
 from metaop.tensor.functions.scattering import index_select
@@ -60,7 +60,8 @@ def repeat_interleave(
     dim = wrap_dim(dim, input.ndim)
     if isinstance(repeats, Tensor) and repeats.numel() == 1:
         repeats = int(repeats.item())
-    if isinstance(repeats, int):
+    if isinstance(repeats, WHOLE):
+        repeats = int(repeats)
         _check_output_size(output_size, repeats * input.shape[dim])
         return wrap(record(operators.repeat_interleave, (input.call,), (repeats, dim)))
     counts = repeats.numpy(force=True)
@@ -126,12 +127,12 @@ def roll(
     >>> metaop.roll(metaop.tensor([1, 2, 3, 4]), 1)
     tensor([4, 1, 2, 3])
     """
-    steps = (shifts,) if isinstance(shifts, int) else tuple(shifts)
-    if dims is None or dims == ():
+    steps = sizes((shifts,))
+    if dims is None or is_empty(dims):
         if len(steps) != 1:
             raise ShapeError("shifts and dimensions must align")
         return roll(ravel(input), steps[0], 0).reshape(input.shape)
-    listed = (dims,) if isinstance(dims, int) else tuple(dims)
+    listed = sizes((dims,))
     if len(steps) != len(listed):
         raise ShapeError(
             f"shifts and dimensions must align. shifts: {len(steps)}, dims: {len(listed)}"

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from metaop.errors import ArgumentTypeError, DimensionError, DTypeError, ShapeError
 from metaop.operators import reduction as operators
-from metaop.tensor.arguments import wrap_dim
+from metaop.tensor.arguments import is_empty, wrap_dim
 from metaop.tensor.casting import in_float32
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.functions import pointwise
@@ -381,7 +381,7 @@ def any(input: Tensor, dim: Dimensions = None, keepdim: bool = False) -> Tensor:
 
 def _truth(reducer: str, input: Tensor, dim: Dimensions, keepdim: bool) -> Tensor:
     # Unlike sums, truth over an empty list of dimensions is that of each element.
-    dims = () if dim == () or dim == [] else reduced_dimensions(dim, input.ndim)
+    dims = () if is_empty(dim) else reduced_dimensions(dim, input.ndim)
     return wrap(record(operators.truth, (input.call,), (reducer, dims, keepdim)))
 
 

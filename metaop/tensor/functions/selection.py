@@ -7,6 +7,7 @@ from typing import Any
 from metaop.errors import ArgumentError, DTypeError, UnsupportedError
 from metaop.operators import pointwise as operators
 from metaop.operators.pointwise import POINTWISE
+from metaop.tensor.arguments import plain_number
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.promotion import (
     Number,
@@ -38,6 +39,7 @@ def clamp(input: Tensor, min: Operand | None = None, max: Operand | None = None)
         raise ArgumentError(
             "clamp: At least one of 'min' or 'max' must not be None", fix="pass a bound"
         )
+    min, max = plain_number(min), plain_number(max)
     operands = [x for x in (input, min, max) if x is not None]
     dtype = result_type(*operands)
     result = input

@@ -12,7 +12,7 @@ import numpy as np
 from metaop.errors import ArgumentError, ArgumentTypeError, ShapeError
 from metaop.operators import distances, linear_algebra
 from metaop.operators import einsum as operators
-from metaop.tensor.arguments import wrap_dim
+from metaop.tensor.arguments import WHOLE, wrap_dim
 from metaop.tensor.casting import casts_on_cpu, in_float32, in_widest_type
 from metaop.tensor.core import Tensor, from_array, wrap
 from metaop.tensor.promotion import result_type
@@ -126,7 +126,7 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
     >>> metaop.tensordot(metaop.tensor([[1, 2], [3, 4]]), metaop.tensor([1, 10]), 1)
     tensor([21, 43])
     """
-    if isinstance(dims, int):
+    if isinstance(dims, WHOLE):
         left, right = list(range(a.ndim - dims, a.ndim)), list(range(dims))
     else:
         chosen = dims.tolist() if isinstance(dims, Tensor) else dims
@@ -155,7 +155,7 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
 
 
 def _listed(dims: Any) -> Sequence[int]:
-    return [dims] if isinstance(dims, int) else dims
+    return [int(dims)] if isinstance(dims, WHOLE) else dims
 
 
 @public(out=True)

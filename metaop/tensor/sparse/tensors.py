@@ -16,6 +16,7 @@ import numpy as np
 from metaop.differentiation.tape import Cotangent
 from metaop.differentiation.unsummed import Unsummed, summed
 from metaop.errors import ArgumentError, ShapeError, UnsupportedError
+from metaop.tensor.arguments import WHOLE
 from metaop.tensor.core import Tensor, from_array, wrap
 from metaop.tensor.size import Size
 from metaop.tensor.sparse.layouts import layout, sparse_coo, sparse_csr
@@ -370,7 +371,7 @@ class SparseTensor:
         values = self._held if dtype is None else self._held.to(dtype)
         if dim is None:
             return values.sum()
-        gone = {(one + self.ndim) % self.ndim for one in ([dim] if isinstance(dim, int) else dim)}
+        gone = {(one + self.ndim) % self.ndim for one in ([dim] if isinstance(dim, WHOLE) else dim)}
         count = len(self._coordinates)
         inner = sorted(one for one in gone if one >= count)
         if inner:

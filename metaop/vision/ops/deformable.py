@@ -8,13 +8,14 @@ from typing import Any
 import metaop
 from metaop import nn
 from metaop.errors import ShapeError
+from metaop.tensor.arguments import WHOLE
 from metaop.tensor.core import Tensor
 
 Pair = int | tuple[int, int]
 
 
 def _pair(value: Pair) -> tuple[int, int]:
-    return (value, value) if isinstance(value, int) else value
+    return (value, value) if isinstance(value, WHOLE) else value
 
 
 def _interpolated(pixels: Any, y: Any, x: Any) -> Any:

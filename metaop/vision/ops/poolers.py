@@ -11,6 +11,7 @@ import numpy as np
 import metaop
 from metaop import nn
 from metaop.errors import ArgumentError
+from metaop.tensor.arguments import WHOLE
 from metaop.tensor.core import Tensor
 from metaop.vision.ops.regions import gathered, taps
 
@@ -38,7 +39,7 @@ class MultiScaleRoIAlign(nn.Module):
     ) -> None:
         super().__init__()
         self.featmap_names = list(featmap_names)
-        pair = (output_size, output_size) if isinstance(output_size, int) else tuple(output_size)
+        pair = (output_size, output_size) if isinstance(output_size, WHOLE) else tuple(output_size)
         self.output_size = pair
         self.sampling_ratio = sampling_ratio
         self.canonical_scale = canonical_scale

@@ -14,6 +14,7 @@ import numpy as np
 import metaop
 from metaop import nn
 from metaop.errors import ShapeError
+from metaop.tensor.arguments import WHOLE
 from metaop.tensor.core import Tensor
 
 Boxes = Tensor | Sequence[Tensor]
@@ -37,7 +38,7 @@ def _rows(name: str, boxes: Boxes) -> np.ndarray:
 
 
 def _pair(size: Size) -> tuple[int, int]:
-    return (size, size) if isinstance(size, int) else (size[0], size[1])
+    return (size, size) if isinstance(size, WHOLE) else (size[0], size[1])
 
 
 class Taps(NamedTuple):

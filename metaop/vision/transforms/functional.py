@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from metaop.errors import ArgumentError, ArgumentTypeError
+from metaop.tensor.arguments import WHOLE
 from metaop.tensor.core import Tensor
 from metaop.vision.transforms import pillow, pixels, warping
 from metaop.vision.transforms.conversion import pil_to_tensor, to_pil_image, to_tensor
@@ -176,7 +177,7 @@ def pad(img: Any, padding: Size, fill: Any = 0, padding_mode: str = "constant") 
     >>> metaop.vision.transforms.functional.pad(metaop.tensor([[[1, 2]]]), (1, 0), fill=7)
     tensor([[[7, 1, 2, 7]]])
     """
-    sides = [padding] if isinstance(padding, int) else list(padding)
+    sides = [padding] if isinstance(padding, WHOLE) else list(padding)
     if len(sides) not in (1, 2, 4):
         raise ArgumentError(
             f"Padding must be an int or a 1, 2, or 4 element tuple, not a {len(sides)} element one"
@@ -209,7 +210,7 @@ def resize(
 
 
 def _target_size(image: tuple[int, int], size: Size, max_size: int | None) -> tuple[int, int]:
-    sides = [size] if isinstance(size, int) else list(size)
+    sides = [size] if isinstance(size, WHOLE) else list(size)
     if len(sides) == 2:
         if max_size is not None:
             raise ArgumentError("max_size should only be passed if size specifies one length")
@@ -397,7 +398,7 @@ def gaussian_blur(img: Any, kernel_size: Size, sigma: Any = None) -> Any:
     >>> metaop.vision.transforms.functional.gaussian_blur(image, [3, 3], 1.0)[0, 1]
     tensor([0.0000, 0.2741, 0.4519, 0.2741, 0.0000])
     """
-    sizes = [kernel_size] * 2 if isinstance(kernel_size, int) else list(kernel_size)
+    sizes = [kernel_size] * 2 if isinstance(kernel_size, WHOLE) else list(kernel_size)
     sizes = sizes * 2 if len(sizes) == 1 else sizes
     if sigma is None:
         sigma = [size * 0.15 + 0.35 for size in sizes]
