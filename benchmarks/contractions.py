@@ -402,6 +402,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.target:
         restart("benchmarks.contractions", sys.argv[1:], options.target)
+    os.environ["METAOP_TIERS"] = "0"
     os.environ["METAOP_TUNE"] = "search" if options.tune else "off"
     os.environ["METAOP_NUM_THREADS"] = str(options.threads)
     torch.set_num_threads(options.threads)

@@ -12,8 +12,10 @@ from metaop.codegen.llvm.runtime import runtime
 
 def run_program(code: str, environment: Mapping[str, str]) -> str:
     """The last line that a program prints in a fresh process, with some more variables set."""
-    # Users import from bytecode; without any, the imports of metaop take twice as long.
-    own = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    # Users import from bytecode; without any, the imports of metaop take twice as long. They do not
+    # compile for speed at once, as measurements of steady steps do.
+    ours = ("PYTHONDONTWRITEBYTECODE", "METAOP_TIERS")
+    own = {name: value for name, value in os.environ.items() if name not in ours}
     done = subprocess.run(
         [sys.executable, "-c", code],
         env={**own, **environment},

@@ -78,6 +78,12 @@ SETTINGS = (
         least=-1,
         most=_MOST,
     ),
+    Setting(
+        "METAOP_TIERS",
+        bool,
+        "true",
+        "compile kernels quickly, and again for speed once they have run for as long as that takes",
+    ),
     Setting("METAOP_ALL_RANKS_TALK", bool, "false", "progress bars and logs from every rank"),
     Setting(
         "METAOP_WINOGRAD",

@@ -65,11 +65,11 @@ def lower(schedule: Schedule) -> Schedule:
     assert storage is not None
     roots = [root for kernel in kernels for root in kernel.roots]
     uses = Counter(source for node in topological(roots) for source in node.inputs)
-    for kernel in kernels:
-        if kernel.contraction is not None:
-            # All steps of a loop read its invariants, so they are read often.
-            often = _is_invariant(kernel.contraction.right, schedule.invariants)
-            uses[right_as_read(kernel.contraction)] += 2 if often else 1
+    contractions = [kernel.contraction for kernel in kernels if kernel.contraction is not None]
+    alike = _invariant([one.right for one in contractions], schedule.invariants)
+    for one in contractions:
+        # All steps of a loop read its invariants, so they are read often.
+        uses[right_as_read(one)] += 2 if one.right in alike else 1
     launches: list[LoweredKernel] = []
     prepared: dict[Node, LoopNest] = {}
     for kernel in kernels:
@@ -92,10 +92,17 @@ def _without_prepared(
             raise InternalError(f"{launch.nest.name} prepares something else under the same name")
 
 
-def _is_invariant(node: Node, invariants: frozenset[Node]) -> bool:
-    """Whether a node depends on some inputs and no others."""
-    inputs = [x for x in topological([node]) if isinstance(x.op, Input)]
-    return bool(inputs) and invariants.issuperset(inputs)
+def _invariant(nodes: Sequence[Node], invariants: frozenset[Node]) -> set[Node]:
+    """Those of some nodes and of their sources that read inputs, but none that varies."""
+    reading: set[Node] = set()
+    varying: set[Node] = set()
+    for node in topological(nodes) if invariants else ():
+        is_input = isinstance(node.op, Input)
+        if is_input or not reading.isdisjoint(node.inputs):
+            reading.add(node)
+        if (is_input and node not in invariants) or not varying.isdisjoint(node.inputs):
+            varying.add(node)
+    return reading - varying
 
 
 def hoist_invariants(schedule: Schedule) -> Schedule:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from metaop.codegen.caches.kernels import KernelCache
-from metaop.codegen.llvm import transposition
+from metaop.codegen.llvm.called import called_in, text_of
 from metaop.codegen.llvm.emission.emit import emit
 from metaop.codegen.llvm.emission.scratch import most_scratch
 from metaop.codegen.llvm.machine import machine_for
@@ -39,7 +39,6 @@ from metaop.unified_graph.symbolic import NotGeneralError, maximum
 
 # Code and constants must be within two gigabytes.
 _MOST_EMBEDDED = 1 << 30
-_TRANSPOSITION = re.compile(r"@(metaop_transpose_\w+)")
 
 
 class Library(NamedTuple):
@@ -213,9 +212,8 @@ class _Planned:
     def kernel_texts(self) -> list[str]:
         """The modules of the kernels and of the functions that they call."""
         texts = list(self._kernels.values())
-        called = dict.fromkeys(name for text in texts for name in _TRANSPOSITION.findall(text))
-        helpers = [transposition.text_of(name, self.target) for name in called]
-        return texts + [text for text in helpers if text is not None]
+        called = (text_of(name, self.target) for name in called_in(texts))
+        return texts + [text for text in called if text is not None]
 
     def _packed(self) -> tuple[bytes, dict[int, int]]:
         """The weights that launches read, one after another, and the offset of each slot."""

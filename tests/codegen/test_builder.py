@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from metaop.codegen.llvm.builder import REASSOCIATE, Builder
+from metaop.codegen.llvm.builder import Builder
 from metaop.codegen.llvm.objects.engine import compile_kernel
 from metaop.codegen.llvm.target import host_target
 
@@ -155,8 +155,7 @@ def test_masked_and_indexed_memory(lanes):
 
 
 @pytest.mark.parametrize("lanes", LANES)
-@pytest.mark.parametrize("flags", ["contract", REASSOCIATE])
-def test_reduction_with_carried_values(lanes, flags):
+def test_reduction_with_carried_values(lanes):
     b = Builder(host_target())
     x, y, n = b.argument("ptr", "x"), b.argument("ptr", "y"), b.argument("i64", "n")
 
@@ -164,16 +163,44 @@ def test_reduction_with_carried_values(lanes, flags):
         value = b.load(b.offset(x, i, "float"), "float", lanes)
         return [total + value, b.maximum(largest, value)]
 
-    with b.with_flags(flags):
-        start = [b.constant(0, "float", lanes), b.constant(-np.inf, "float", lanes)]
-        total, largest = b.loop(0, n, lanes, once, start)
-        b.store(b.reduce("add", total), y)
-        b.store(b.reduce("maximum", largest), b.offset(y, 1, "float"))
+    start = [b.constant(0, "float", lanes), b.constant(-np.inf, "float", lanes)]
+    total, largest = b.loop(0, n, lanes, once, start)
+    b.store(b.reduce("add", total), y)
+    b.store(b.reduce("maximum", largest), b.offset(y, 1, "float"))
     source = np.random.default_rng(3).normal(size=96).astype(np.float32)
     result = np.zeros(2, np.float32)
     _call(b, [x, y, n], source, result, 96)
     expected = [source.sum(dtype=float), source.max()]
     np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("lanes", LANES)
+@pytest.mark.parametrize("formula, fused", [
+    (lambda x: x * x + 0.1, "x x 0.1"),
+    (lambda x: 0.1 + x * x, "x x 0.1"),
+    (lambda x: x * x - 0.1, "x x -0.1"),
+    (lambda x: 0.1 - x * x, "-x x 0.1"),
+])  # fmt: skip
+def test_a_product_that_is_added_rounds_once_except_inside_exact(lanes, formula, fused):
+    if not host_target().has_fma:
+        pytest.skip("this target has no fused multiply-add")
+    source = np.random.default_rng(1).normal(size=64).astype(np.float32)
+
+    def exactly(b, x):
+        with b.exact():
+            return formula(x)
+
+    once, twice = (
+        _map(body, source, np.float32, "float", lanes)
+        for body in (lambda b, x: formula(x), exactly)
+    )
+    x, tenth = source.astype(np.float64), np.float64(np.float32(0.1))
+    parts = {"x": x, "-x": -x, "0.1": tenth, "-0.1": -tenth}
+    left, right, more = (parts[name] for name in fused.split())
+    # A product of two float32 is exact in float64, and so is nearly every sum.
+    np.testing.assert_array_equal(once, (left * right + more).astype(np.float32))
+    np.testing.assert_array_equal(twice, formula(source))
+    assert (once != twice).any()
 
 
 def test_branches_and_phis():

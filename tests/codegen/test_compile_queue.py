@@ -73,21 +73,21 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
 @pytest.mark.parametrize("workers", [1, 2])
 def test_workers_make_the_same_objects(queue: CompileQueue, workers: int) -> None:
     texts = [text(k, length) for k, length in enumerate([1, 1, _LONG, 1, 1, 1])]
-    jobs = [queue.submit(one, host_target(), workers) for one in texts]
+    jobs = [queue.submit(Job(one, host_target()), workers) for one in texts]
     wait_for(lambda: all(job.content for job in jobs))
     for job, one in zip(jobs, texts):
         assert queue.result(job) == object_code.compile_object(one, host_target())
 
 
 def test_without_workers_everything_is_compiled_on_demand(queue: CompileQueue) -> None:
-    jobs = [queue.submit(text(k), host_target()) for k in range(4)]
+    jobs = [queue.submit(Job(text(k), host_target())) for k in range(4)]
     assert not queue._workers and not any(job.content for job in jobs)
     for k, job in enumerate(jobs):
         assert queue.result(job) == object_code.compile_object(text(k), host_target())
 
 
 def test_both_sides_share_the_work(queue: CompileQueue) -> None:
-    jobs = [queue.submit(text(k, 40), host_target(), 1) for k in range(60)]
+    jobs = [queue.submit(Job(text(k, 40), host_target()), 1) for k in range(60)]
     contents = [queue.result(job) for job in jobs]
     assert contents[7] == object_code.compile_object(text(7, 40), host_target())
     assert not queue._waiting and not queue._elsewhere
@@ -95,8 +95,8 @@ def test_both_sides_share_the_work(queue: CompileQueue) -> None:
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_an_illegal_module_is_told_to_who_asks_for_it(queue: CompileQueue, workers: int) -> None:
-    bad = queue.submit("define nonsense", host_target(), workers)
-    good = queue.submit(text(1), host_target(), workers)
+    bad = queue.submit(Job("define nonsense", host_target()), workers)
+    good = queue.submit(Job(text(1), host_target()), workers)
     assert queue.result(good)
     for _ in range(2):
         with pytest.raises(InternalError, match="LLVM refuses"):
@@ -108,13 +108,13 @@ def test_a_worker_that_is_killed_leaves_its_work(
 ) -> None:
     processes = started(monkeypatch)
     monkeypatch.setattr(compile_queue, "BOOT", "import time; time.sleep(60)")
-    jobs = [queue.submit(text(k), host_target(), 1) for k in range(3)]
+    jobs = [queue.submit(Job(text(k), host_target()), 1) for k in range(3)]
     wait_for(lambda: processes and queue._elsewhere)
     processes[0].send_signal(signal.SIGKILL)
     assert all(queue.result(job) for job in jobs)
     wait_for(lambda: not queue._workers)
     assert processes[0].returncode == -signal.SIGKILL
-    queue.submit(text(9), host_target(), 1)
+    queue.submit(Job(text(9), host_target()), 1)
     assert not queue._workers
 
 
@@ -124,7 +124,7 @@ def test_a_worker_that_hangs_is_not_waited_for(
     processes = started(monkeypatch)
     monkeypatch.setattr(compile_queue, "_PATIENCE", 0.1)
     monkeypatch.setattr(compile_queue, "BOOT", "import time; time.sleep(60)")
-    job = queue.submit(text(1), host_target(), 1)
+    job = queue.submit(Job(text(1), host_target()), 1)
     wait_for(lambda: processes and queue._elsewhere)
     assert queue.result(job)
     processes[0].kill()
@@ -134,14 +134,14 @@ def test_a_worker_that_cannot_be_started_is_no_error(
     queue: CompileQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compile_queue.spawn, "get_executable", lambda: b"/nowhere/python")
-    jobs = [queue.submit(text(k), host_target(), 1) for k in range(3)]
+    jobs = [queue.submit(Job(text(k), host_target()), 1) for k in range(3)]
     assert all(queue.result(job) for job in jobs)
 
 
 def test_an_idle_worker_ends(queue: CompileQueue, monkeypatch: pytest.MonkeyPatch) -> None:
     processes = started(monkeypatch)
     monkeypatch.setattr(compile_queue, "_IDLE", 0.05)
-    assert queue.result(queue.submit(text(1), host_target(), 1))
+    assert queue.result(queue.submit(Job(text(1), host_target()), 1))
     wait_for(lambda: not queue._workers)
     assert [process.returncode for process in processes] == [0]
 

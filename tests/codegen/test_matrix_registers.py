@@ -256,18 +256,21 @@ def test_registers_that_are_not_configured_or_released_are_noticed(
 # --- machine code -----------------------------------------------------------------------------
 
 
-def test_machine_code_keeps_sums_in_registers() -> None:
+@pytest.mark.parametrize("quick", [False, True])
+def test_machine_code_keeps_sums_in_registers(quick: bool) -> None:
     """The inner loop loads two registers of each factor, multiplies, and moves nothing else."""
     nodes, output = product((64, 96, 256), False, False)
     (launch,) = schedule(nodes, [output], MACHINE).launches
-    text = assembly(emit(launch.nest, SAPPHIRE_RAPIDS, "kernel"), SAPPHIRE_RAPIDS)
+    text = assembly(emit(launch.nest, SAPPHIRE_RAPIDS, "kernel"), SAPPHIRE_RAPIDS, quick=quick)
     lines = [line.split("#")[0].split() for line in text.splitlines()]
     names = [words[0] for words in lines if words]
     products = [k for k, name in enumerate(names) if name == "tdpbf16ps"]
     assert len(products) == 4 and names.count("tileloadd") == 4
     assert names.count("tilestored") == 4 and names.count("tilezero") == 4
     inside = names[products[0] - 3 : products[-1] + 1]
-    assert set(inside) <= {"tileloadd", "tdpbf16ps", "leaq", "addq"}
+    # Quick code sets the stride of a panel again.
+    again = {"movl"} if quick else set()
+    assert set(inside) <= {"tileloadd", "tdpbf16ps", "leaq", "addq"} | again
     assert names.count("ldtilecfg") == names.count("tilerelease") == 1
     assert not re.search(r"tilestored.*%rsp", text)
 

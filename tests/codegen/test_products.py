@@ -9,7 +9,8 @@ import pytest
 
 from metaop.codegen.llvm.emission.emit import emit
 from metaop.codegen.llvm.machine import machine_for
-from metaop.codegen.llvm.objects.loader import load_object
+from metaop.codegen.llvm.micro_kernel import Form, text_of
+from metaop.codegen.llvm.objects.loader import Address, load_object
 from metaop.codegen.llvm.objects.object_code import assembly, compile_object
 from metaop.codegen.llvm.target import Target, host_target, target_named
 from metaop.codegen.nest import ir
@@ -54,11 +55,19 @@ def nest(step: int, signs: str, stride: int | None, types: tuple[dtypes.DType, .
 
 def run(nest: ir.LoopNest, target: Target, arrays: list[np.ndarray]) -> None:
     """Runs a nest that is compiled for a processor."""
-    addresses = load_object(
-        compile_object(emit(nest, target, "kernel"), target), ["kernel"], lambda symbol: None
-    )
+    functions: list[Address] = []  # what a kernel calls it does not hold
+
+    def loaded(text: str | None, symbol: str) -> Address:
+        assert text is not None
+        return load_object(compile_object(text, target), [symbol], called)[symbol]
+
+    def called(symbol: str) -> Address:
+        functions.append(loaded(text_of(symbol, target), symbol))
+        return functions[-1]
+
+    kernel = loaded(emit(nest, target, "kernel"), "kernel")
     places = np.array([array.ctypes.data for array in arrays])
-    _KERNEL(addresses["kernel"])(places.ctypes.data, None, 0, 1, None)
+    _KERNEL(kernel)(places.ctypes.data, None, 0, 1, None)
 
 
 @pytest.mark.parametrize("name", PROCESSORS)
@@ -94,17 +103,19 @@ def test_products_of_neighbours(
     np.testing.assert_array_equal(sums, (2 * x @ y.T).astype(np.int32))
 
 
+@pytest.mark.parametrize("quick", [False, True])
 @pytest.mark.parametrize("name, instruction", [
     ("baseline", "pmaddwd"), ("AVX2", "vpmaddwd"), ("AVX-VNNI", "vpdpbusd"),
     ("AVX-512", "vpmaddwd"), ("AVX-512-VNNI", "vpdpbusd"),
 ])  # fmt: skip
-def test_instructions(name: str, instruction: str) -> None:
+def test_instructions(name: str, instruction: str, quick: bool) -> None:
     """What is compiled has the instruction that a processor has for bytes."""
     target = processor(name)
     step = ir.QUAD if target.has_byte_products else ir.PAIR
     signs = "us" if step == ir.QUAD else ""
-    found = nest(step, signs, None, (dtypes.int32, dtypes.int32))
-    assert instruction in assembly(emit(found, target, "kernel"), target)
+    form = Form(dtypes.int32, ROWS, COLUMNS, step, signs, False, ())
+    text = text_of(form.symbol, target)
+    assert text is not None and instruction in assembly(text, target, quick=quick)
 
 
 def test_this_machine_multiplies_bytes_as_it_can() -> None:

@@ -10,7 +10,10 @@ from metaop.codegen.cuda.emit import emit
 from metaop.compiler import schedule
 from tests.cuda.cases import CASES, inputs_of, machine_of
 
-_NAMES = ("softmax rows", "gathered", "scatter max int8", "parts", "matmul float16")
+_NAMES = (
+    *("softmax rows", "gathered", "scatter max int8", "parts", "matmul float16"),
+    "a product used twice",
+)
 
 
 @pytest.mark.parametrize("name", _NAMES)

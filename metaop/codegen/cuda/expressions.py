@@ -13,6 +13,8 @@ from metaop.unified_graph.dtype import DType
 # Rows of the function table whose text may be part of a larger expression: it uses each operand
 # once, and has the type of its result if the operands have the type int or a wider one.
 _PLAIN = re.compile(r"\(-\{0\}\)|\(\{0\} (?:[-+*/]|[=!<>]=|<|>) \{1\}\)|\w+\(\{0\}(?:, \{1\})?\)")
+# Products that round by themselves, by the type.
+_ALONE = {"float": "__fmul_rn", "double": "__dmul_rn"}
 _NARROW = ("bool", "uint8", "int8", "int16")
 _CONDITION = re.compile(r"\(\{0\} (?:[=!<>]=|<|>) \{1\}\)")
 
@@ -72,8 +74,12 @@ class Expressions:
     `buffer_names` gives the C++ names of buffers by number.
     """
 
-    def __init__(self, line: Callable[[str], None], buffer_names: dict[int, str]) -> None:
+    def __init__(
+        self, line: Callable[[str], None], buffer_names: dict[int, str], rounded: set[int]
+    ) -> None:
         self.line = line
+        # The identities of applications that round by themselves.
+        self.rounded = rounded
         self.buffer_names = buffer_names
         # Elements that a lane already has in a variable, by buffer and offset.
         self.held: dict[tuple[int, ir.Sum], str] = {}
@@ -161,6 +167,12 @@ class Expressions:
         if apply.function == "cast":
             return self._cast(apply), True
         template = FUNCTIONS[apply.function].cuda
+        if id(apply) in self.rounded and apply.function in ("mul", "square"):
+            # CUDA's compiler would make it a part of fused multiply-adds.
+            if multiply := _ALONE.get(compute_type(apply.dtype)):
+                text_of = self.variable if apply.function == "square" else self.value
+                operands = [stripped(text_of(operand)) for operand in apply.operands]
+                return f"{multiply}({operands[0]}, {operands[-1]})", True
         if apply.operand_dtype.name in _NARROW or not _PLAIN.fullmatch(template):
             return template.format(*map(self.variable, apply.operands)), False
         operands = [self.value(operand) for operand in apply.operands]

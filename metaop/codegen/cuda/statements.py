@@ -26,6 +26,7 @@ from metaop.codegen.cuda.warp_product import max_sums
 from metaop.codegen.nest import ir
 from metaop.codegen.nest.in_place import possible_pairs
 from metaop.codegen.nest.neighbours import Access, loads
+from metaop.codegen.nest.rounding import rounded_values
 from metaop.errors import InternalError
 from metaop.reduce.reducers import REDUCERS
 from metaop.unified_graph.dtype import DType
@@ -48,7 +49,7 @@ class Statements:
         self.functions: dict[str, str] = {}
         self.names = {number: f"b{number}" for number in range(len(nest.parameters))}
         self.dtypes = {number: p.dtype for number, p in enumerate(nest.parameters)}
-        self.values = Expressions(self.line, self.names)
+        self.values = Expressions(self.line, self.names, rounded_values(nest.body))
         # Pairs of a result and an operand that may have the same memory; elements read ahead.
         self._sharing = possible_pairs(nest)
         self.hazards = Hazards(self._sharing)

@@ -18,14 +18,14 @@ import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from metaop.codegen.llvm.instructions.core import REASSOCIATE, BuilderTarget
+from metaop.codegen.llvm.instructions.core import BuilderTarget
 from metaop.codegen.llvm.instructions.memory_access import MemoryAccess
 from metaop.codegen.llvm.instructions.value import Value
 
 if TYPE_CHECKING:
     from metaop.codegen.llvm.math import BoundMath
 
-__all__ = ["AS_WRITTEN", "REASSOCIATE", "Builder", "BuilderTarget"]
+__all__ = ["AS_WRITTEN", "Builder", "BuilderTarget"]
 
 # The attribute of functions whose loops and addresses the code generator should not rewrite.
 AS_WRITTEN = '"metaop-as-written"'
@@ -34,10 +34,9 @@ AS_WRITTEN = '"metaop-as-written"'
 class Builder(MemoryAccess):
     """Collects the instructions of one function at a time, and the functions of one module.
 
-    `flags` are the fast-math flags that floating point instructions get; `block` is the label
-    of the block that is being filled. `math` has the functions of `codegen.llvm.math` with this
-    builder bound: `builder.math.exp(x)`. `is_as_written` is set for functions around register
-    tiles.
+    `block` is the label of the block that is being filled. `math` has the functions of
+    `codegen.llvm.math` with this builder bound: `builder.math.exp(x)`. `is_as_written` is set for
+    functions around register tiles.
     """
 
     is_as_written = False

@@ -24,8 +24,13 @@ def text_of(nest: ir.LoopNest) -> str:
 
 
 def start_compiling(nest: ir.LoopNest) -> Code:
-    """The machine code of a nest, which worker processes may compile until it is needed."""
-    return engine.start_compiling(text_of(nest), (_SYMBOL,), _helpers())
+    """The machine code of a nest, which worker processes may compile until it is needed.
+
+    It is quick code if another process may improve it later.
+    """
+    wanted = settings.get("METAOP_COMPILE_PROCESSES")
+    quick = settings.get("METAOP_TIERS") and wanted != 0
+    return engine.start_compiling(text_of(nest), (_SYMBOL,), _helpers(), quick)
 
 
 def compile_nest(nest: ir.LoopNest) -> Address:
@@ -47,6 +52,11 @@ def stored_kernel(key: str) -> Code | None:
 def address_of(kernel: Code) -> Address:
     """The address of a kernel, which is compiled and loaded now if it has not been."""
     return kernel.address(_SYMBOL)
+
+
+def improved_address_of(kernel: Code) -> Address | None:
+    """The address of the best code of a kernel; None while it is being compiled."""
+    return kernel.improved(_SYMBOL)
 
 
 @cache

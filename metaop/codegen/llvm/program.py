@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import cached_property
 from operator import attrgetter
+from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from metaop.codegen.backend import Argument, observers
 from metaop.codegen.llvm.interruption import run_interruptibly
-from metaop.codegen.llvm.kernels import address_of
+from metaop.codegen.llvm.kernels import address_of, improved_address_of
 from metaop.codegen.llvm.layout import Layout, layout_of
 from metaop.codegen.llvm.prepared_run import PreparedRun
 from metaop.codegen.llvm.rows import Launch
@@ -32,6 +34,9 @@ Between = Callable[[int, list[Buffer]], None]
 # The code of a kernel that could not get its scratch memory.
 _OUT_OF_MEMORY = 2
 _NO_ERROR = bytes(8 * ERROR_WORDS)
+# About as long takes better code of a kernel. A program that has run for the sum is worth it; while
+# it waits, it asks again whenever it has run longer by a share of that time.
+_SECONDS_OF_A_KERNEL, _LONGER = 0.03, 1.25
 _address = attrgetter("address")
 
 
@@ -70,6 +75,9 @@ class LLVMProgram:
         self.spare = [0] * layout.spare
         self._steps_address = self._table.address
         self._run = runtime().run
+        quick = sum(one.kernel is not None and one.kernel.is_quick for one in layout.launches)
+        # The seconds of its runs, and after how many it asks for better code.
+        self._seconds, self._patience = 0.0, _SECONDS_OF_A_KERNEL * quick or math.inf
 
     @cached_property
     def finished_after(self) -> list[int]:
@@ -202,10 +210,14 @@ class LLVMProgram:
             error.buffer_info()[0],
             0 if times is None else times.ctypes.data,
         )
+        start = perf_counter()
         if self._is_endless:
             failed = run_interruptibly(lambda: self._run(*arguments), error)
         else:
             failed = self._run(*arguments)
+        self._seconds += perf_counter() - start
+        if self._seconds > self._patience:
+            self._improve()
         if failed:
             if error[0] == _OUT_OF_MEMORY:
                 raise MemoryError(f"no {error[2]} bytes of scratch memory for a kernel")
@@ -214,6 +226,18 @@ class LLVMProgram:
             names = [launch.name for launch in self.launches[first : first + count]]
             for observer in tuple(observers):
                 observer.ran(self, names, times.tolist())
+
+    def _improve(self) -> None:
+        """Takes the better code of kernels, and asks for what is not there yet."""
+        found = {
+            step: improved_address_of(one.kernel)
+            for step, one in enumerate(self.launches)
+            if one.kernel is not None
+        }
+        for step, address in found.items():
+            if address is not None:
+                self._table.replace_kernel(step, address)
+        self._patience = self._seconds * _LONGER if None in found.values() else math.inf
 
 
 def _is_endless(launch: Launch) -> bool:

@@ -71,6 +71,14 @@ class StepTable:
     def __len__(self) -> int:
         return len(self._table)
 
+    def replace_kernel(self, step: int, kernel: int) -> None:
+        """Makes later runs of a step call another address. One that is in progress may call either.
+
+        The step's kernel stays in memory.
+        """
+        self._kernels.append(kernel)
+        self._table[step, 0] = kernel
+
     def resized(self, tasks: np.ndarray, scalars: np.ndarray) -> StepTable:
         """The same steps with other tasks and other integer arguments, all in one row."""
         found = copy(self)

@@ -69,6 +69,9 @@ static double erfinv(double y)
 }
 static float erfinv(float y) { return (float)erfinv((double)y); }
 
+static float __fmul_rn(float x, float y) { return x * y; }
+static double __dmul_rn(double x, double y) { return x * y; }
+
 // --- threads that wait for each other --------------------------------------------------------
 
 extern "C" void __syncthreads();

@@ -98,8 +98,23 @@ class Code(Builder):
         """The result of an instruction that may be placed at `level`."""
         if level == self.level:
             return self.emit(instruction)
-        with self.placed(level):
-            return self.emit(instruction)
+        scope = self.scopes[level]
+        lines, known, _ = self._place(level)
+        name = known.get(instruction) or scope.known.get(instruction)
+        if name is None:
+            self._counter += 1
+            name = known[instruction] = f"%v{self._counter}"
+            lines.append(f"  {name} = {instruction}")
+            self.level_of[name] = level
+        return name
+
+    def _place(self, level: int) -> tuple[list, dict[str, str], str]:
+        """Where instructions of a level are written now: lines, what they know, and the block."""
+        if level == self.depth:
+            scope = self.scopes[level]
+            return scope.lines, scope.known, scope.block
+        inner = self.scopes[level + 1]
+        return inner.prelude, inner.known_before, inner.prelude_block
 
     @contextmanager
     def placed(self, level: int) -> Iterator[None]:
@@ -108,24 +123,15 @@ class Code(Builder):
             yield
             return
         before = self.lines, self.block, self.level, self._earlier, self._known, self._straight
-        scope = self.scopes[level]
-        self.level, self._earlier, self._straight = level, scope.known, True
-        inner = self.scopes[level + 1] if level < self.depth else None
-        if inner is None:
-            self.lines, self._known, self.block = scope.lines, scope.known, scope.block
-        else:
-            self.lines, self._known, self.block = (
-                inner.prelude,
-                inner.known_before,
-                inner.prelude_block,
-            )
+        self.level, self._earlier, self._straight = level, self.scopes[level].known, True
+        self.lines, self._known, self.block = self._place(level)
         try:
             yield
         finally:
-            if inner is None:
-                scope.block = self.block
+            if level == self.depth:
+                self.scopes[level].block = self.block
             else:
-                inner.prelude_block = self.block
+                self.scopes[level + 1].prelude_block = self.block
             self.lines, self.block, self.level, self._earlier, self._known, self._straight = before
 
     def fresh(self, prefix: str = "v") -> str:

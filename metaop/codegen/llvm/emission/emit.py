@@ -45,6 +45,7 @@ from metaop.codegen.nest.ir import (
     Sum,
     Update,
 )
+from metaop.codegen.nest.rounding import rounded_values
 
 
 def emit(nest: LoopNest, target: Target, symbol: str, given_scratch: bool = False) -> str:
@@ -66,7 +67,8 @@ class _Kernel:
         self.code = code = Code(target)
         self.index = IndexWriter(code)
         self.memory = MemoryWriter(code, self.index, target)
-        self.expressions = ExpressionWriter(code, self.index, self.memory)
+        rounded = rounded_values(nest.body)
+        self.expressions = ExpressionWriter(code, self.index, self.memory, rounded)
         streamed = frozenset(k for k, one in enumerate(nest.parameters) if one.streamed)
         self.streams = StreamWriter(code, self.index, self.memory, target, streamed)
         self.loops = LoopWriter(
@@ -168,8 +170,10 @@ class _Kernel:
             return
         if isinstance(statement, MicroKernel):
             self.code.is_as_written = not _has_sums(self.nest.body)
-            write = write_matrix_kernel if statement.step == MATRIX else write_micro_kernel
-            write(statement, self.code, self.index, self.memory, self.loops)
+            if statement.step == MATRIX:
+                write_matrix_kernel(statement, self.code, self.index, self.memory, self.loops)
+            else:
+                write_micro_kernel(statement, self.code, self.index, self.memory)
             return
         if isinstance(statement, ForeignCall):
             self.effects.foreign_call(statement)

@@ -24,10 +24,14 @@ from metaop.unified_graph.dtype import DType
 class ExpressionWriter:
     """Writes expressions; each copy of a vector loop has its own values."""
 
-    def __init__(self, code: Code, index: IndexWriter, memory: MemoryWriter) -> None:
+    def __init__(
+        self, code: Code, index: IndexWriter, memory: MemoryWriter, rounded: set[int]
+    ) -> None:
         self.code = code
         self.index = index
         self.memory = memory
+        # The identities of expressions that round by themselves.
+        self.rounded = rounded
         # Values of the current statement, by the identity of expressions, which share parts.
         self._memo: dict[tuple[int, int], Value] = {}
 
@@ -60,7 +64,8 @@ class ExpressionWriter:
             operands = [self.value(operand, copy) for operand in expr.operands]
             if expr.function == "cast":
                 return self.cast(operands[0], expr.dtype)
-            return self.apply(expr.function, *operands)
+            result = self.apply(expr.function, *operands)
+            return self.code.rounded(result) if id(expr) in self.rounded else result
         if isinstance(expr, Load):
             return self.memory.load(expr, copy)
         if isinstance(expr, Name):

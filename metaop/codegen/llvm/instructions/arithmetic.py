@@ -16,20 +16,44 @@ _MANTISSA_FULL = {"float": 2.0**23, "double": 2.0**52}
 class Arithmetic(Core):
     """The computing half of `Builder`; operands are values or Python numbers.
 
-    Integers wrap. On "i1" add and max are or, mul and min are and. Floats follow IEEE 754 with
-    contraction to fused multiply-adds allowed; NaN and infinities are always respected.
+    Integers wrap. On "i1" add and max are or, mul and min are and. Floats follow IEEE 754; a
+    product that is added to something is a fused multiply-add if the target has one, except inside
+    `exact` and after `rounded`. That is decided here and not by LLVM, so that every level of
+    optimisation gives the same bits.
     """
 
     # Sums and products
 
     def add(self, x: Operand, y: Operand) -> Value:
+        x, y = self.together(x, y)
+        for product, other in ((x, y), (y, x)):
+            if factors := self._factors_of(product):
+                return self.fma(*factors, other)
         return self._binary("add", "fadd", "or", x, y)
 
     def sub(self, x: Operand, y: Operand) -> Value:
+        x, y = self.together(x, y)
+        if factors := self._factors_of(x):
+            return self.fma(*factors, self.neg(y))
+        if factors := self._factors_of(y):
+            return self.fma(self.neg(factors[0]), factors[1], x)
         return self._binary("sub", "fsub", "xor", x, y)
 
     def mul(self, x: Operand, y: Operand) -> Value:
-        return self._binary("mul", "fmul", "and", x, y)
+        x, y = self.together(x, y)
+        product = self._binary("mul", "fmul", "and", x, y)
+        if product.is_float and self.fuses and self.target.has_fma:
+            self._factors[product.text] = x, y
+        return product
+
+    def rounded(self, x: Value) -> Value:
+        """The value, which will not round together with what is added to it."""
+        self._factors.pop(x.text, None)
+        return x
+
+    def _factors_of(self, x: Value) -> tuple[Value, Value] | None:
+        """The factors of a product that may round together with what is added to it."""
+        return self._factors.get(x.text) if self.fuses else None
 
     def square(self, x: Value) -> Value:
         return self.mul(x, x)
@@ -37,7 +61,7 @@ class Arithmetic(Core):
     def div(self, x: Operand, y: Operand) -> Value:
         """The quotient of floats."""
         x, y = self.together(x, y)
-        return self._two(f"fdiv {self.flags}", x, y)
+        return self._two("fdiv", x, y)
 
     def fma(self, x: Operand, y: Operand, z: Operand) -> Value:
         """x * y + z for floats; rounded once where the target has the instruction."""
@@ -78,7 +102,7 @@ class Arithmetic(Core):
     def _binary(self, integer: str, floating: str, boolean: str, x: Operand, y: Operand) -> Value:
         x, y = self.together(x, y)
         if x.is_float:
-            return self._two(f"{floating} {self.flags}", x, y)
+            return self._two(floating, x, y)
         return self._two(boolean if x.type == "i1" else integer, x, y)
 
     def _two(self, instruction: str, x: Value, y: Value) -> Value:

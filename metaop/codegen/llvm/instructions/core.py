@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from metaop.codegen.llvm.instructions.value import (
@@ -14,9 +14,6 @@ from metaop.codegen.llvm.instructions.value import (
     intrinsic_suffix,
     vector_type,
 )
-
-CONTRACT = "contract"
-REASSOCIATE = "contract reassoc nsz arcp"
 
 
 class BuilderTarget(Protocol):
@@ -62,7 +59,9 @@ class Core:
 
     def __init__(self, target: BuilderTarget) -> None:
         self.target = target
-        self.flags = CONTRACT
+        # Whether a product and a sum may round once, and the factors of the products so far.
+        self.fuses = True
+        self._factors: dict[str, tuple[Value, Value]] = {}
         # Texts, and lists of them that are still being written.
         self.lines: list[Any] = []
         self.block = "entry"
@@ -143,9 +142,8 @@ class Core:
         symbol = f"{name}.{intrinsic_suffix(first.type, first.lanes)}"
         types = ", ".join(operand.full_type for operand in operands)
         self.declare(f"declare {result} @{symbol}({types})")
-        flags = f"{self.flags} " if first.is_float and self.flags else ""
         arguments = ", ".join(operand.typed for operand in operands)
-        text = self.emit(f"call {flags}{result} @{symbol}({arguments})")
+        text = self.emit(f"call {result} @{symbol}({arguments})")
         return Value(self, text, first.type, lanes or first.lanes, first.signed)
 
     def declare(self, declaration: str) -> None:
@@ -167,17 +165,13 @@ class Core:
         return Value(self, name, "ptr")
 
     @contextmanager
-    def with_flags(self, flags: str) -> Iterator[None]:
-        """Other fast-math flags for the instructions inside (REASSOCIATE for sums)."""
-        before, self.flags = self.flags, flags
+    def exact(self) -> Iterator[None]:
+        """Every operation inside rounds: for error-free sums and tricks with rounding."""
+        before, self.fuses = self.fuses, False
         try:
             yield
         finally:
-            self.flags = before
-
-    def exact(self) -> AbstractContextManager[None]:
-        """No fast-math flags inside: for error-free sums and tricks with rounding."""
-        return self.with_flags("")
+            self.fuses = before
 
     def splat(self, x: Value, lanes: int) -> Value:
         """The scalar in every lane; a vector of that length stays."""

@@ -29,6 +29,8 @@ from metaop.forking import register_at_fork
 
 # For fewer modules than these, starting a worker costs more than it saves.
 _WORTH_A_WORKER = 6
+# The niceness of workers whose results nobody waits for.
+_NICENESS = 10
 # The seconds for which an idle worker stays, for example between making a model and its first step.
 _IDLE = 10.0
 # The seconds after which this process also compiles a module that a worker has.
@@ -43,14 +45,24 @@ class Job:
 
     text: str
     target: Target
+    quick: bool = False
     content: bytes | None = None
+
+    def do(self) -> None:
+        """Compiles it here."""
+        self.content = compile_object(self.text, self.target, quick=self.quick)
 
 
 class CompileQueue:
-    """Compiles modules in the background and on demand; threads may share it."""
+    """Compiles modules in the background and on demand; threads may share it.
 
-    def __init__(self) -> None:
+    Where `nobody_waits`, the first job starts a worker, which gives way to all other processes.
+    """
+
+    def __init__(self, nobody_waits: bool = False) -> None:
         self._closed = False
+        self._jobs_of_a_worker = 1 if nobody_waits else _WORTH_A_WORKER
+        self._niceness = _NICENESS if nobody_waits else 0
         self._start_anew()
         register_at_fork(after_in_child=self._start_anew)
         atexit.register(self.close)
@@ -62,12 +74,11 @@ class CompileQueue:
         self._elsewhere: set[Job] = set()  # those that workers have
         self._workers: list[threading.Thread] = []
 
-    def submit(self, text: str, target: Target, most_workers: int = 0) -> Job:
+    def submit(self, job: Job, most_workers: int = 0) -> Job:
         """Queues a job for a worker, up to a limit of workers, or else for `result`."""
-        job = Job(text, target)
         with self._changed:
             self._waiting.append(job)
-            enough = len(self._waiting) >= _WORTH_A_WORKER * (1 + len(self._workers))
+            enough = len(self._waiting) >= self._jobs_of_a_worker * (1 + len(self._workers))
             if enough and len(self._workers) < most_workers and not self._closed:
                 worker = threading.Thread(target=self._employ, name="compiling", daemon=True)
                 self._workers.append(worker)
@@ -95,7 +106,7 @@ class CompileQueue:
             else:
                 job = wanted
         try:
-            job.content = compile_object(job.text, job.target)
+            job.do()
         except InternalError:
             if job is wanted:
                 raise
@@ -112,7 +123,7 @@ class CompileQueue:
     def _employ(self) -> None:
         """Starts a worker and passes it one job after another; runs in its own thread."""
         try:
-            with _worker() as process:
+            with _worker(self._niceness) as process:
                 while job := self._next():
                     try:
                         job.content = _asked(process, job)
@@ -138,12 +149,12 @@ class CompileQueue:
 
 
 @contextlib.contextmanager
-def _worker() -> Iterator[subprocess.Popen[bytes]]:
+def _worker(niceness: int) -> Iterator[subprocess.Popen[bytes]]:
     """A worker process, which does not receive the terminal's interrupts."""
     python = os.fsdecode(spawn.get_executable() or sys.executable)
     package = str(Path(settings.__file__).parent)
     with subprocess.Popen(
-        [python, "-I", "-S", "-c", BOOT, package, *sys.path],
+        [python, "-I", "-S", "-c", BOOT, package, str(niceness), *sys.path],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         start_new_session=True,
@@ -155,7 +166,7 @@ def _worker() -> Iterator[subprocess.Popen[bytes]]:
 
 def _asked(process: subprocess.Popen[bytes], job: Job) -> bytes | None:
     """The object that a worker compiles; None if it fails."""
-    _send(process, (job.text, job.target))
+    _send(process, (job.text, job.target, True, job.quick))
     assert process.stdout is not None
     answer: bytes | None = pickle.load(process.stdout)
     return answer

@@ -14,13 +14,15 @@ from threading import Timer
 
 from metaop.codegen.llvm.objects.object_code import compile_object
 
-# Started as `python -I -S -c BOOT package paths`: the package without its public imports.
+# Started as `python -I -S -c BOOT package niceness paths`: the package without its public imports.
 BOOT = """
-import sys, types
+import os, sys, types
 package = types.ModuleType("metaop")
 package.__path__ = [sys.argv[1]]
 sys.modules["metaop"] = package
-sys.path[:] = sys.argv[2:]
+if hasattr(os, "nice"):
+    os.nice(int(sys.argv[2]))
+sys.path[:] = sys.argv[3:]
 from metaop.codegen.llvm.objects.compile_worker import serve
 serve()
 """
@@ -29,7 +31,7 @@ _LONGEST_WAIT = 60.0
 
 
 def serve() -> None:
-    """Answers each pair of a text and a target with an object, or None if that fails."""
+    """Answers the arguments of each module with an object, or None if that fails."""
     requests = sys.stdin.buffer
     with os.fdopen(os.dup(1), "wb") as answers, contextlib.suppress(EOFError, BrokenPipeError):
         os.dup2(2, 1)  # LLVM's output must not be mixed into the answers

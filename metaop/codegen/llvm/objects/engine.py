@@ -6,16 +6,17 @@ import functools
 import hashlib
 import threading
 import time
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
 from metaop.codegen.caches.disk import shared_cache
-from metaop.codegen.llvm import transposition
+from metaop.codegen.llvm import called
 from metaop.codegen.llvm.objects.compile_queue import CompileQueue, Job
 from metaop.codegen.llvm.objects.loader import Address, load_object
 from metaop.codegen.llvm.objects.object_code import VERSION, llvm_binding
-from metaop.codegen.llvm.target import host_target
+from metaop.codegen.llvm.target import Target, host_target
 from metaop.forking import register_at_fork
 
 
@@ -23,10 +24,12 @@ from metaop.forking import register_at_fork
 class Statistics:
     """Statistics of the engine since the process started; times in seconds.
 
-    `compile_seconds` were spent in this process, including waiting for workers.
+    `compile_seconds` were spent in this process, including waiting for workers. `improved` is quick
+    code that was compiled again for speed.
     """
 
     compiled: int = 0
+    improved: int = 0
     loaded_from_disk: int = 0
     loaded_from_memory: int = 0
     compile_seconds: float = 0.0
@@ -40,17 +43,35 @@ _codes: WeakValueDictionary[str, Code] = WeakValueDictionary()
 _queue = functools.cache(CompileQueue)
 
 
+@functools.cache
+def _improvements() -> CompileQueue:
+    """The queue of what is compiled again, whose results nobody waits for."""
+    return CompileQueue(nobody_waits=True)
+
+
 class Code:
     """The machine code of a module, identified by its key and loaded at the first use.
 
-    It is unloaded with the last reference to this object or to one of its addresses.
+    It is unloaded with the last reference to this object or to one of its addresses. Quick code
+    has its `packed` text, of which `improved` makes better code.
     """
 
-    def __init__(self, key: str, symbols: Sequence[str], made: Job | bytes) -> None:
+    def __init__(
+        self, key: str, symbols: Sequence[str], made: Job | bytes, packed: bytes | None = None
+    ) -> None:
         self.key = key
         self._symbols = symbols
         self._made: Job | bytes | None = made
         self._addresses: dict[str, Address] = {}
+        self._packed = packed
+        self._better: Job | None = None
+        # Programs may still run the addresses of quick code.
+        self._earlier: dict[str, Address] = {}
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether there may be better code."""
+        return self._packed is not None
 
     def address(self, symbol: str) -> Address:
         """The address of a function, which holds this code.
@@ -62,6 +83,33 @@ class Code:
                 self._addresses = self._loaded(self._made)
                 self._made = None
             return Address(self._addresses[symbol], self)
+
+    def improved(self, symbol: str) -> Address | None:
+        """The address of a function in the best code there is; None while it is being compiled.
+
+        The first call for quick code queues the compilation.
+        """
+        with _lock:
+            if self._packed is None:
+                return self.address(symbol)
+            if self._better is None:
+                job = Job(_unpacked(self._packed), host_target())
+                self._better = _improvements().submit(job, most_workers=1)
+            content = self._better.content
+            if content is None:
+                return None
+            try:
+                better = load_object(content, self._symbols, _called)
+            except MemoryError:
+                # Quick code is slower, but it runs.
+                self._packed = None
+                return self.address(symbol)
+            self._earlier, self._addresses = self._addresses, better
+            self._packed = None
+            statistics.improved += 1
+        if cache := shared_cache():
+            cache.put(self.key, content)
+        return self.address(symbol)
 
     def _loaded(self, made: Job | bytes) -> dict[str, Address]:
         content = self._finished(made) if isinstance(made, Job) else made
@@ -76,20 +124,46 @@ class Code:
         statistics.compiled += 1
         statistics.compile_seconds += time.perf_counter() - start
         if cache := shared_cache():
-            cache.put(self.key, content)
+            if self._packed is None:
+                cache.put(self.key, content)
+            else:
+                cache.put(_quick(self.key), _joined(content, self._packed))
         return content
+
+
+def _quick(key: str) -> str:
+    """The key on disk of quick code, behind which stands its text."""
+    return f"{key}-quick"
+
+
+def _packed(text: str) -> bytes:
+    return zlib.compress(text.encode(), 1)
+
+
+def _unpacked(packed: bytes) -> str:
+    return zlib.decompress(packed).decode()
+
+
+def _joined(content: bytes, packed: bytes) -> bytes:
+    return len(content).to_bytes(8, "little") + content + packed
+
+
+def _separated(stored: bytes) -> tuple[bytes, bytes]:
+    end = 8 + int.from_bytes(stored[:8], "little")
+    return stored[8:end], stored[end:]
 
 
 def _called(symbol: str) -> Address | None:
     """The address of a function that kernels call and that is compiled separately."""
-    text = transposition.text_of(symbol, host_target())
-    return None if text is None else _compiled_for_good(text, symbol)
+    code = _function(symbol, host_target())
+    return None if code is None else code.address(symbol)
 
 
 @functools.cache
-def _compiled_for_good(text: str, symbol: str) -> Address:
-    """Like `compile_kernel`, but never unloaded, because kernels do not hold what they call."""
-    return compile_kernel(text, symbol)
+def _function(symbol: str, target: Target) -> Code | None:
+    """The code of such a function, never unloaded, because kernels do not hold what they call."""
+    text = called.text_of(symbol, target)
+    return None if text is None else start_compiling(text, (symbol,))
 
 
 def compile_kernel(ir_text: str, symbol: str) -> Address:
@@ -103,8 +177,10 @@ def compile_symbols(ir_text: str, symbols: Sequence[str]) -> dict[str, Address]:
     return {symbol: code.address(symbol) for symbol in symbols}
 
 
-def start_compiling(ir_text: str, symbols: Sequence[str], helpers: int = 0) -> Code:
-    """The code of a module: known, on disk, or queued for compilation.
+def start_compiling(
+    ir_text: str, symbols: Sequence[str], helpers: int = 0, quick: bool = False
+) -> Code:
+    """The code of a module: known, on disk, or queued for compilation, quick or for speed.
 
     Until it is needed, a limited number of worker processes compiles what is queued.
     """
@@ -116,8 +192,10 @@ def start_compiling(ir_text: str, symbols: Sequence[str], helpers: int = 0) -> C
             return code
         code = stored_code(key, symbols)
         if code is None:
-            job = _queue().submit(ir_text, host_target(), helpers)
-            code = _codes[key] = Code(key, symbols, job)
+            for name in called.called_in([ir_text]):
+                _function(name, host_target())
+            job = _queue().submit(Job(ir_text, host_target(), quick), helpers)
+            code = _codes[key] = Code(key, symbols, job, _packed(ir_text) if quick else None)
         return code
 
 
@@ -125,9 +203,14 @@ def stored_code(key: str, symbols: Sequence[str]) -> Code | None:
     """The code of a key that this process has or is compiling, or that is on disk."""
     with _lock:
         code = _codes.get(key)
-        if code is None and (cache := shared_cache()) and (content := cache.get(key)):
-            statistics.loaded_from_disk += 1
-            code = _codes[key] = Code(key, symbols, content)
+        if code is None and (cache := shared_cache()):
+            if content := cache.get(key):
+                code = Code(key, symbols, content)
+            elif content := cache.get(_quick(key)):
+                code = Code(key, symbols, *_separated(content))
+            if code is not None:
+                statistics.loaded_from_disk += 1
+                _codes[key] = code
         return code
 
 

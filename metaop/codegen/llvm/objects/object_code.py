@@ -17,10 +17,14 @@ if TYPE_CHECKING:
     import llvmlite.binding as llvm
 
 # A part of the key of every cached object: increment it if the passes or the options below change.
-VERSION = "5"
+VERSION = "6"
 # Levels of LLVM's code generator. Around register tiles the higher one compiles an eighth longer
 # without gain; searches along columns run a tenth faster with it.
 _LEVEL, _LEVEL_AS_WRITTEN = 2, 1
+# Quick code takes half of the time. It folds fewer loads into instructions, but registers are
+# allocated with care: without that, whole steps ran up to a half longer, with it at most a tenth.
+_LEVEL_QUICK = 0
+_CAREFUL_ALLOCATION = "-optimize-regalloc=true"
 # Loop strength reduction takes a third of the time of code generation. Around register tiles it
 # gains nothing; a row norm runs a tenth longer without it. In long kernels, such as attention, it
 # takes more than half of the time, and no step was faster with it. LLVM has one option per process.
@@ -41,16 +45,29 @@ _RUNS_OF_PASSES = 64
 _runs = itertools.count()
 
 
-def compile_object(ir_text: str, target: Target, optimise: bool = True) -> bytes:
+def compile_object(
+    ir_text: str, target: Target, optimise: bool = True, quick: bool = False
+) -> bytes:
     """The relocatable object of a module given as LLVM IR text.
 
-    Raises `InternalError` with LLVM's message when the text is not a legal module.
+    Quick code gives the same bits, later. Raises `InternalError` with LLVM's message when the text
+    is not a legal module.
     """
+    with _generating(ir_text, target, optimise, quick) as (machine, module):
+        content: bytes = machine.emit_object(module)
+    return content
+
+
+@contextlib.contextmanager
+def _generating(
+    ir_text: str, target: Target, optimise: bool, quick: bool
+) -> Iterator[tuple[llvm.TargetMachine, llvm.ModuleRef]]:
+    """The code generator, with its options for a text, and the module after LLVM's passes."""
     as_written = AS_WRITTEN in ir_text
+    level = _LEVEL_QUICK if quick else _LEVEL_AS_WRITTEN if as_written else _LEVEL
     module = _module(ir_text, target, optimise)
     with _loops(as_written or _is_long(ir_text)):
-        content: bytes = _machine(target, as_written).emit_object(module)
-    return content
+        yield _machine(target, level), module
 
 
 def linked_object(ir_texts: Sequence[str], target: Target, exported: Collection[str]) -> bytes:
@@ -83,13 +100,12 @@ def _loops(as_they_are: bool) -> Iterator[None]:
         binding.set_option("", f"{_WITHOUT_REWRITING}=false")
 
 
-def assembly(ir_text: str, target: Target | None = None, optimise: bool = True) -> str:
+def assembly(
+    ir_text: str, target: Target | None = None, optimise: bool = True, quick: bool = False
+) -> str:
     """The assembly that `compile_object` would encode."""
-    target = target or host_target()
-    as_written = AS_WRITTEN in ir_text
-    module = _module(ir_text, target, optimise)
-    with _loops(as_written or _is_long(ir_text)):
-        text: str = _machine(target, as_written).emit_assembly(module)
+    with _generating(ir_text, target or host_target(), optimise, quick) as (machine, module):
+        text: str = machine.emit_assembly(module)
     return text
 
 
@@ -106,13 +122,15 @@ def llvm_binding() -> Any:
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
     binding.initialize_native_asmparser()
+    # LLVM's default at every level but the lowest; an option cannot be unset again.
+    binding.set_option("", _CAREFUL_ALLOCATION)
     return binding
 
 
 @functools.cache
-def _machine(target: Target, as_written: bool = False) -> llvm.TargetMachine:
+def _machine(target: Target, level: int = _LEVEL) -> llvm.TargetMachine:
     """A code generator for position-independent code."""
-    return new_machine(target, _LEVEL_AS_WRITTEN if as_written else _LEVEL)
+    return new_machine(target, level)
 
 
 def new_machine(target: Target, level: int = _LEVEL) -> llvm.TargetMachine:

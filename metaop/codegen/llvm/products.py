@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from metaop.codegen.llvm.emission.code import Code
+from metaop.codegen.llvm.builder import Builder
 from metaop.codegen.llvm.instructions.value import Value
-from metaop.codegen.nest.ir import PAIR, QUAD, MicroKernel
+from metaop.codegen.nest.ir import PAIR, QUAD
+from metaop.unified_graph.dtype import DType
 
 # The top bits of four bytes, as an int32.
 FLIP = 0x80808080 - (1 << 32)
@@ -28,30 +29,30 @@ class Product(NamedTuple):
 
     element: str
     number: str
-    added: Callable[[Code, Value, Value, Value], Value]
+    added: Callable[[Builder, Value, Value, Value], Value]
     is_flipped: bool = False
 
 
-def product_of(statement: MicroKernel) -> Product:
-    """The row of the table for a micro-kernel."""
-    return _PRODUCTS[statement.step, statement.dtype.kind, statement.signs]
+def product_of(step: int, dtype: DType, signs: str) -> Product:
+    """The row of the table for a step, the type of the sums and the signs of the factors."""
+    return _PRODUCTS[step, dtype.kind, signs]
 
 
-def _fused(code: Code, left: Value, right: Value, total: Value) -> Value:
+def _fused(code: Builder, left: Value, right: Value, total: Value) -> Value:
     return code.fma(left, right, total)
 
 
-def _whole(code: Code, left: Value, right: Value, total: Value) -> Value:
+def _whole(code: Builder, left: Value, right: Value, total: Value) -> Value:
     return code.add(code.mul(left, right), total)
 
 
-def _bfloat16_pairs(code: Code, left: Value, right: Value, total: Value) -> Value:
+def _bfloat16_pairs(code: Builder, left: Value, right: Value, total: Value) -> Value:
     pairs = f"<{2 * total.lanes} x bfloat>"
     one, other = (code.emit(f"bitcast {x.typed} to {pairs}") for x in (left, right))
     return _called(code, "avx512bf16.dpbf16ps", total, pairs, (one, other))
 
 
-def _int16_pairs(code: Code, left: Value, right: Value, total: Value) -> Value:
+def _int16_pairs(code: Builder, left: Value, right: Value, total: Value) -> Value:
     """Products in plain IR, for which LLVM finds the instruction (`pmaddwd`, `vpdpwssd`)."""
     count = PAIR * total.lanes
     halves = (code.bitcast(x, "i16") for x in (left, right))
@@ -66,18 +67,18 @@ def _int16_pairs(code: Code, left: Value, right: Value, total: Value) -> Value:
     return code.add(total, code.add(*parts))
 
 
-def _bytes(code: Code, left: Value, right: Value, total: Value) -> Value:
+def _bytes(code: Builder, left: Value, right: Value, total: Value) -> Value:
     """Products of unsigned left and signed right bytes."""
     return _called(code, "avx512.vpdpbusd", total, total.full_type, (left.text, right.text))
 
 
-def _transposed_bytes(code: Code, left: Value, right: Value, total: Value) -> Value:
+def _transposed_bytes(code: Builder, left: Value, right: Value, total: Value) -> Value:
     """Products of signed left and unsigned right bytes."""
     return _bytes(code, right, left, total)
 
 
 def _called(
-    code: Code, instruction: str, total: Value, type: str, factors: tuple[str, str]
+    code: Builder, instruction: str, total: Value, type: str, factors: tuple[str, str]
 ) -> Value:
     """The sum of a total and the products of factors of a type."""
     result, symbol = total.full_type, f"llvm.x86.{instruction}.{32 * total.lanes}"
