@@ -117,3 +117,65 @@ def test_a_kept_view_that_is_also_a_part_is_written_once(mode: str) -> None:
         both = library.cat([library.nn.functional.leaky_relu(bounded, 0.1), x], 1)
         found.append(np.concatenate([both.numpy().ravel(), x.numpy().ravel()]))
     np.testing.assert_allclose(found[1], found[0], rtol=1e-5, atol=1e-6)
+
+
+CONSUMERS: dict[str, Callable[[Any, Any], Any]] = {
+    "plus": lambda x, c: x + c,
+    "minus": lambda x, c: x - c,
+    "from": lambda x, c: c - x,
+    "twice": lambda x, c: (x + c) + (x - c),
+}
+KEPT: dict[str, Callable[[Any], Any]] = {
+    "itself": lambda x: x,
+    "flatten": lambda x: x.flatten(),
+    "rows": lambda x: x[1:],
+    "transposed": lambda x: x.T,
+    "column": lambda x: x[:, 2],
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize(("view", "name"), list(itertools.product(KEPT, CONSUMERS)))
+def test_what_follows_a_kept_product_sees_it_rounded(
+    view: str, name: str, scaled: bool, dtype: str
+) -> None:
+    random = np.random.default_rng(0)
+    a, b, c = (random.standard_normal((9, 37)).astype(dtype) for _ in range(3))
+    product = metaop.tensor(a) * (0.3 if scaled else metaop.tensor(b))
+    kept = KEPT[view](product)
+    found = CONSUMERS[name](kept, KEPT[view](metaop.tensor(c))).numpy()
+    wanted = a * (np.asarray(0.3, dtype) if scaled else b)
+    np.testing.assert_array_equal(KEPT[view](product).numpy(), KEPT[view](wanted))
+    np.testing.assert_array_equal(found, CONSUMERS[name](KEPT[view](wanted), KEPT[view](c)))
+
+
+# A product that has several uses is one number in all of them.
+DIFFERENCES: dict[str, Callable[[Any], Any]] = {
+    "from itself": lambda p: p - p.detach(),
+    "twice": lambda p: (p + 1.5) - (p.detach() + 1.5),
+    "of views": lambda p: p.view(-1) - p.detach().flatten(),
+    "of transposes": lambda p: p.T - p.detach().T.clone(),
+    "of rows and columns": lambda p: p.sum(0) - p.detach().sum(0),
+    "straight through": lambda p: p + (p.round() - p).detach() - (p.detach() + (p.round() - p)),
+    "of softmax": lambda p: (p - p.amax(1, keepdim=True)).amax(1),
+}
+PRODUCTS: dict[str, Callable[[Any, Any], Any]] = {
+    "product": lambda a, b: a * b,
+    "square": lambda a, b: a * a,
+    "scaled": lambda a, b: 0.3 * a,
+    "of sums": lambda a, b: (a + b) * (a - b),
+    "of reductions": lambda a, b: a * b.sum(1, keepdim=True),
+    "silu": lambda a, b: metaop.nn.functional.silu(a),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("product", "name"), list(itertools.product(PRODUCTS, DIFFERENCES)))
+def test_a_product_is_one_number_in_all_its_uses(product: str, name: str, dtype: str) -> None:
+    random = np.random.default_rng(0)
+    a, b = (
+        metaop.tensor(random.standard_normal((9, 37)), dtype=getattr(metaop, dtype))
+        for _ in range(2)
+    )
+    assert not DIFFERENCES[name](PRODUCTS[product](a, b)).any()
