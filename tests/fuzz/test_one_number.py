@@ -37,6 +37,17 @@ NOTHING: dict[str, Callable[[Tensor], Tensor]] = {
     "cat": lambda x: metaop.cat([x, x])[len(x) :] - x,
     "index": lambda x: x[metaop.arange(len(x))] - x,
     "roll": lambda x: x.roll(1, 1).roll(-1, 1) - x,
+    "products": lambda x: x * (x + 1) - (x.flip(0).flip(0) + 1) * x,
+    "determinants": lambda x: metaop.stack([x, x * 3, x, x * 3], -1).unflatten(-1, (2, 2)).det(),
+    "imaginary": lambda x: (metaop.complex(x, x + 1) * metaop.complex(x, x + 1).conj()).imag,
+}
+# Functions of one class of scores; all are 0, and so are their gradients of any order.
+CERTAIN: dict[str, Callable[[Tensor], Tensor]] = {
+    "log_softmax": lambda x: x.log_softmax(1),
+    "cross_entropy": lambda x: F.cross_entropy(x, metaop.zeros(len(x), dtype=metaop.long)),
+    "softmax": lambda x: x.softmax(1) - 1,
+    "logsumexp": lambda x: x.logsumexp(1) - x[:, 0],
+    "mean": lambda x: x.mean(1) - x[:, 0],
 }
 
 
@@ -64,3 +75,22 @@ def test_a_value_is_one_number_in_all_places(seed: int) -> None:
     for name in random.permutation(list(NOTHING))[:4]:
         assert not NOTHING[name](x).any(), name
     del kept
+
+
+@pytest.mark.parametrize("name", CERTAIN)
+@pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + max(1, COUNT // 50)))
+def test_what_is_certain_has_no_gradients(seed: int, name: str) -> None:
+    random = np.random.default_rng(seed)
+    leaves = [
+        metaop.tensor(random.standard_normal((5, 1)).astype("f"), requires_grad=True)
+        for _ in range(3)
+    ]
+    scores = formula(random, int(random.integers(1, 4)), leaves) + sum(leaves)
+    loss = (CERTAIN[name](scores) * 0.3).sum()
+    slopes = metaop.autograd.grad(loss, leaves, create_graph=True)
+    slope = sum((one * leaf.detach()).sum() for one, leaf in zip(slopes, leaves))
+    assert not loss.detach()
+    (loss + 0.1 * slope).backward()
+    for one, leaf in zip(slopes, leaves):
+        assert not one.detach().any()
+        assert not leaf.grad.any()

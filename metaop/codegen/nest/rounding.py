@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from metaop.codegen.nest.ir import (
     Accumulate,
@@ -27,20 +27,44 @@ def rounded_values(body: Iterable[Statement]) -> set[int]:
     All their uses have to see the same number: `x - x.detach()` is 0, and what a program reads of a
     result that it keeps is what its other results were computed from. So of a product that is added
     to something only one that has no other use may be a part of a fused multiply-add.
+
+    Two products that are added both round by themselves, too: `x * y - y * x` is 0, and so is the
+    determinant of equal rows, whichever way the products came about.
     """
     uses: Counter[int | str] = Counter()
-    lets: list[Let] = []
+    named: dict[str, Expr] = {}
+    sums: list[Apply] = []
     seen: set[int] = set()
     for statement in _simple(body):
         if isinstance(statement, Let):
-            lets.append(statement)
+            named[statement.name] = statement.value
         if isinstance(statement, (Store, Update, Accumulate, Let, CheckedIndex)):
             uses.update(_referred((statement.value,)))
             for part in parts_of(statement.value, seen):
                 uses.update(_referred(_operands(part)))
+                if isinstance(part, Apply) and part.function in ("add", "sub"):
+                    sums.append(part)
     shared = {value for value, count in uses.items() if count > 1}
-    named = {id(let.value) for let in lets if let.name in shared}
-    return named | {value for value in shared if isinstance(value, int)}
+    rounded = {value for value in shared if isinstance(value, int)}
+    rounded.update(id(value) for name, value in named.items() if name in shared)
+    for one in sums:
+        products = [_product(operand, named) for operand in one.operands]
+        if None not in products:
+            rounded.update(map(id, products))
+    return rounded
+
+
+def _product(value: Expr, named: Mapping[str, Expr]) -> Apply | None:
+    """The product that a value is, by any name and sign."""
+    while True:
+        if isinstance(value, Name) and value.name in named:
+            value = named[value.name]
+        elif isinstance(value, Apply) and value.function == "neg":
+            (value,) = value.operands
+        else:
+            break
+    is_product = isinstance(value, Apply) and value.function in ("mul", "square")
+    return value if is_product else None
 
 
 def _referred(values: Iterable[Expr]) -> Iterator[int | str]:
