@@ -17,7 +17,7 @@ import pytest
 import metaop
 import metaop.nn.functional as functional
 
-COUNT = int(os.environ.get("METAOP_FUZZ_COUNT", "300"))
+COUNT = int(os.environ.get("METAOP_FUZZ_COUNT", "100"))
 FIRST_SEED = int(os.environ.get("METAOP_FUZZ_SEED", "0"))
 
 UNARY: dict[str, Callable[[np.ndarray], np.ndarray]] = {
