@@ -56,15 +56,13 @@ def rounded_values(body: Iterable[Statement]) -> set[int]:
 
 def _product(value: Expr, named: Mapping[str, Expr]) -> Apply | None:
     """The product that a value is, by any name and sign."""
-    while True:
-        if isinstance(value, Name) and value.name in named:
-            value = named[value.name]
-        elif isinstance(value, Apply) and value.function == "neg":
-            (value,) = value.operands
-        else:
-            break
-    is_product = isinstance(value, Apply) and value.function in ("mul", "square")
-    return value if is_product else None
+    if isinstance(value, Name) and value.name in named:
+        return _product(named[value.name], named)
+    if not isinstance(value, Apply):
+        return None
+    if value.function == "neg":
+        return _product(value.operands[0], named)
+    return value if value.function in ("mul", "square") else None
 
 
 def _referred(values: Iterable[Expr]) -> Iterator[int | str]:
