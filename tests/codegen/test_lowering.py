@@ -118,6 +118,7 @@ def orders(source: Node, dtype: dtypes.DType) -> Node:
 
 GRAPHS: dict[str, Callable[[], list[Node]]] = {
     "chain": lambda: [apply("tanh", X * 2.0 + 1.0)],
+    "two products": lambda: [X * X - apply("floor", X) * apply("exp", X)],
     "a product used twice": lambda: [X * X - apply("floor", X * X), 2.0 * X + 1.0],
     "broadcast": lambda: [X + views.broadcast_to(tensor(1, 10), (6, 10))],
     "transposed": lambda: [views.transpose(apply("exp", X), 0, 1) * 3.0],

@@ -12,7 +12,7 @@ from tests.cuda.cases import CASES, inputs_of, machine_of
 
 _NAMES = (
     *("softmax rows", "gathered", "scatter max int8", "parts", "matmul float16"),
-    "a product used twice",
+    *("a product used twice", "two products"),
 )
 
 

@@ -22,14 +22,15 @@ from metaop.codegen.nest.ir import (
 
 
 def rounded_values(body: Iterable[Statement]) -> set[int]:
-    """The identities of the applications that are used more than once, by name or as they are.
+    """The identities of the applications that round by themselves.
 
-    All their uses have to see the same number: `x - x.detach()` is 0, and what a program reads of a
-    result that it keeps is what its other results were computed from. So of a product that is added
-    to something only one that has no other use may be a part of a fused multiply-add.
+    Those that are used more than once, by name or as they are: all their uses have to see the same
+    number. `x - x.detach()` is 0, and what a program reads of a result that it keeps is what its
+    other results were computed from. So of a product that is added to something only one that has
+    no other use may be a part of a fused multiply-add.
 
-    Two products that are added both round by themselves, too: `x * y - y * x` is 0, and so is the
-    determinant of equal rows, whichever way the products came about.
+    And two products of which a sum or difference is taken: `x * y - y * x` is 0, whichever way the
+    products came about.
     """
     uses: Counter[int | str] = Counter()
     named: dict[str, Expr] = {}
