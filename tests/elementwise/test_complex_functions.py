@@ -15,6 +15,15 @@ import metaop
 
 torch = pytest.importorskip("torch")
 
+
+def square(numbers: np.ndarray) -> np.ndarray:
+    """NumPy's own rounds one of the two products alone where the processor fuses them."""
+    result = np.empty_like(numbers)
+    result.real = numbers.real * numbers.real - numbers.imag * numbers.imag
+    result.imag = 2 * numbers.real * numbers.imag
+    return result
+
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "abs": np.abs,
     "acos": np.arccos,
@@ -42,7 +51,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "sin": np.sin,
     "sinh": np.sinh,
     "sqrt": np.sqrt,
-    "square": np.square,
+    "square": square,
     "tan": np.tan,
     "tanh": np.tanh,
 }
