@@ -274,7 +274,11 @@ def _write_back(
 
 
 def _placed(call: Call, dim: int | None, done: dict[Call, Call], size: int) -> Tensor:
-    """A result with the batch at `dim`; the same for all elements where it does not vary."""
+    """A result with the batch at `dim`; the same for all elements where it does not vary.
+
+    It lies in memory in the order of its own dimensions, like one that is joined from elements, so
+    any view of it is possible.
+    """
     if call not in done:
         alone = wrap(call)
         if dim is None:
@@ -286,7 +290,7 @@ def _placed(call: Call, dim: int | None, done: dict[Call, Call], size: int) -> T
         )
     else:
         result = wrap(done[call])
-    return result if dim == 0 else movedim(result, 0, dim)
+    return result if dim == 0 else movedim(result, 0, dim).contiguous()
 
 
 # --- one by one -----------------------------------------------------------------------------

@@ -32,6 +32,7 @@ CASES: dict[str, Callable[[Any, Any, Any, Any], Any]] = {
     "map": lambda f, x, y, m: f.vmap(lambda row, y: row.dot(y), in_dims=(0, None))(m, y),
     "mapped gradients": lambda f, x, y, m: f.vmap(f.grad(lambda row: row.dot(y) ** 2))(m),
     "other dimensions": lambda f, x, y, m: f.vmap(lambda c: c * 2, in_dims=1, out_dims=1)(m),
+    "a view of another order": lambda f, x, y, m: f.vmap(m.mv, out_dims=-1)(m).view(-1),
 }
 
 
