@@ -13,6 +13,7 @@ import pytest
 from metaop.codegen.llvm.machine import host_machine
 from metaop.codegen.llvm.program import LLVMProgram
 from metaop.codegen.memory.buffers import Buffer
+from metaop.codegen.transforms.tile_and_fuse import _Finder
 from metaop.compiler import schedule
 from metaop.differentiation.transposition import pullback
 from metaop.elementwise import apply
@@ -93,3 +94,17 @@ def test_random_chains(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for apart, tiled in zip(*found):
         scale = max(float(np.abs(apart).max()), 1e-3)
         np.testing.assert_allclose(tiled, apart, rtol=1e-4, atol=1e-5 * scale)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_searches_that_are_ended_would_find_nothing(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change_thresholds(monkeypatch, least_bytes=1)
+    inputs, outputs = Chain(seed).graph()
+    host = replace(host_machine(), threads=1)
+    machine = replace(host, tile=replace(host.tile, near_bytes=1 << 14))
+    found = schedule(inputs, outputs, machine).launches
+    monkeypatch.setattr(_Finder, "_may_match", lambda *arguments: True)
+    wanted = schedule(inputs, outputs, machine).launches
+    assert [launch.nest for launch in found] == [launch.nest for launch in wanted]

@@ -27,6 +27,7 @@ from metaop.unified_graph.symbolic import (
     content_of,
     divides,
     hint_of,
+    is_symbolic,
     surely_less,
 )
 
@@ -140,6 +141,8 @@ class _Finder:
             nbytes = hint_of(sum(node.nbytes for node in private))
             if nbytes < self.least_bytes or (found is not None and nbytes <= hint_of(found.nbytes)):
                 continue
+            if not self._may_match(members, common):
+                break
             cut = self._cut(members, nbytes)
             if cut is not None:
                 found = TiledGroup(
@@ -170,6 +173,25 @@ class _Finder:
             return None
         return self._finest(members, nbytes, -(-nbytes // _LARGEST_SLICE), 1)
 
+    def _may_match(self, members: Sequence[int], tasks: Any) -> bool:
+        """Whether any number of slices matches, in this group or in a longer one.
+
+        A number of slices that matches has a prime factor that does, since neighbours can be
+        merged. More members have fewer common divisors, and exchange more.
+        """
+        made = self._made(members)
+        fewest = filter(None, (tasks if is_symbolic(tasks) else 0, *_primes(content_of(tasks))))
+        return any(self._fitting(members, made, slices, 1) is not None for slices in fewest)
+
+    def _made(self, members: Sequence[int]) -> set[Node]:
+        """The nodes that a member writes and another one accesses."""
+        return {
+            node
+            for member in members
+            for node in self.exchanged[member]
+            if self._is_passed_on(node, members)
+        }
+
     def _enclosed(self, members: Sequence[int]) -> Iterator[Node]:
         """The nodes that the last member accesses, and otherwise only members do."""
         for node in self.last[members[-1]]:
@@ -182,12 +204,7 @@ class _Finder:
         Slices that match still do when neighbours are merged. Each exchanges enough of all `nbytes`
         to be worth a loop.
         """
-        made = {
-            node
-            for member in members
-            for node in self.exchanged[member]
-            if self._is_passed_on(node, members)
-        }
+        made = self._made(members)
         common = 0
         for member in members:
             tasks = self.launches[member].nest.tasks
@@ -309,6 +326,19 @@ class _Finder:
 def _first(end: Any) -> Any:
     """The end of an interval in the first slice."""
     return int(end[0]) if isinstance(end, np.ndarray) else end
+
+
+def _primes(number: int) -> Iterator[int]:
+    """The prime factors of a number, the smallest first."""
+    factor = 2
+    while factor * factor <= number:
+        if number % factor == 0:
+            yield factor
+            while number % factor == 0:
+                number //= factor
+        factor += 1
+    if number > 1:
+        yield number
 
 
 def _divisors(number: Any, least: int) -> Iterator[Any]:
