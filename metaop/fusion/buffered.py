@@ -23,12 +23,18 @@ from metaop.fusion.recompute import Recomputed
 from metaop.fusion.storage import Storage
 from metaop.reduce.meta_op import Reduce
 from metaop.reindex.meta_op import Reindex
+from metaop.unified_graph.access import IndexMap, axis_range
 from metaop.unified_graph.node import Input, Node
 from metaop.unified_graph.symbolic import hint_of
 
 # An inlined body beyond this many operations is cut in two, so that kernels stay small and long
 # chains share one kernel.
 _LONGEST_BODY = 100
+# A value is stored if an element would cost its kernel as much again, at all places where it is
+# read. With one more read of a transcendental function, storing it took half as long again.
+_MOST_REPEATED = 24
+# What a read under conditions costs: its lanes are masked.
+_GUARDED = 10
 # A value that several kernels compute from at least so many buffers gets one of its own.
 _MANY_BUFFERS = 3
 # Nodes that choose by position between at least so many others are stored.
@@ -62,8 +68,10 @@ def certainly_stored(graph: Recomputed, split: set[Node]) -> set[Node]:
     stored = {node for node in graph.outputs if not isinstance(node.op, Input)}
     stored |= graph.kept | split
     inside = {choice for whole in split for choice in inner_selects(whole)}
+    more = _further_reads(graph.order)
     cost: dict[Node, int] = {}
     size: dict[Node, int] = {}
+    again: dict[Node, int] = {}
     for node in graph.order:
         op = node.op
         if isinstance(op, Reduce):
@@ -93,10 +101,43 @@ def certainly_stored(graph: Recomputed, split: set[Node]) -> set[Node]:
         own = function_cost(op.function.name) if isinstance(op, Elementwise) else 0
         cost[node] = own + sum(cost[source] for source in node.inputs)
         size[node] = 1 + sum(size[source] for source in node.inputs)
+        guarded = _GUARDED if isinstance(op, Reindex) and op.map.guards else 0
+        inlined = [source for source in node.inputs if source not in stored]
+        again[node] = own + guarded + sum(again.get(source, 0) for source in inlined)
+        if isinstance(op, Elementwise) and again[node] * more[node] >= _MOST_REPEATED:
+            stored.add(node)
+            cost[node] = size[node] = again[node] = 0
         if size[node] > _LONGEST_BODY and node not in inside:
             stored.add(node)
             cost[node] = size[node] = 0
     return stored
+
+
+def _further_reads(order: Sequence[Node]) -> dict[Node, float]:
+    """How often each element of a node is read again, at places that differ, as by shifts.
+
+    Slices, and pieces from which a position chooses, read each element once.
+    """
+    reads: dict[Node, dict[object, int]] = {node: {} for node in order}
+    for node in order:
+        for number, source in enumerate(node.inputs):
+            place, count = None, hint_of(node.size)
+            if isinstance(node.op, Reindex) and number == 0:
+                place, count = node.op.map, _points(node.op.map)
+            reads[source][place] = min(count, hint_of(source.size))
+    return {
+        node: sum(of_node.values()) / max(hint_of(node.size), 1) - 1
+        for node, of_node in reads.items()
+    }
+
+
+def _points(index_map: IndexMap) -> int:
+    """At how many points a map is defined, at most."""
+    extents = [hint_of(extent) for extent in index_map.domain]
+    for axis, start, stop in filter(None, map(axis_range, index_map.guards)):
+        position = int(axis.name)
+        extents[position] = min(extents[position], hint_of(stop - start))
+    return math.prod(extents)
 
 
 def repeated(kernels: Sequence[Kernel], stored: Set[Node]) -> set[Node]:

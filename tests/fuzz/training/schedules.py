@@ -38,7 +38,12 @@ THRESHOLDS: dict[str, dict[str, tuple[Any, ...]]] = {
         "_CHEAP_DEPTH": (0, 2),
     },
     "fusion.group": {"_LARGEST_KERNEL": (4, 20), "_ENOUGH_ROWS": (1, 100)},
-    "fusion.buffered": {"_LONGEST_BODY": (4, 12), "_MANY_BUFFERS": (1,), "_MANY_PIECES": (2, 64)},
+    "fusion.buffered": {
+        "_LONGEST_BODY": (4, 12),
+        "_MANY_BUFFERS": (1,),
+        "_MANY_PIECES": (2, 64),
+        "_MOST_REPEATED": (1, 1000),
+    },
     "fusion.two_stages": {"_FEW_ROWS": (1000,), "_PARTIAL": (2, 4, 8), "_BLOCK": (2, 7)},
     "fusion.cases": {"_FEWEST_COLUMNS": (1, 1000), "_MOST_WORK": (0.1, 10.0)},
     "fusion.index_splitting": {"SHORTEST_PIECE": (1,)},

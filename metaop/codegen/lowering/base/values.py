@@ -19,7 +19,7 @@ from metaop.fusion.inline import map_at, widened
 from metaop.fusion.kernel import Indices
 from metaop.reindex.meta_op import Reindex
 from metaop.unified_graph import index_expr
-from metaop.unified_graph.access import Guard, Within
+from metaop.unified_graph.access import NEVER, Guard, Within
 from metaop.unified_graph.index_expr import (
     Atom,
     Axis,
@@ -311,9 +311,9 @@ class Values(NestBuilder):
             return ir.Number(op.fill, node.dtype)
         if not own:
             return self.value(source, targets, guards)
-        if any(guard.never for guard in own):
-            return ir.Number(op.fill, node.dtype)
         every = _together(guards, own)
+        if any(guard.never for guard in (*own, *every)):
+            return ir.Number(op.fill, node.dtype)
         number = self.buffers.number_of(source)
         if number is not None and source not in self.reduced:
             return self.load(Element(source, targets, every, op.fill))
@@ -381,7 +381,29 @@ class Values(NestBuilder):
 
 
 def _together(outer: Guards, inner: Guards) -> Guards:
-    return tuple(dict.fromkeys((*outer, *inner)))
+    """Guards that all hold; of several ranges of one expression, only where they meet."""
+    found: dict[object, Guard] = {}
+    for guard in (*outer, *inner):
+        key = guard.expr.terms if _is_plain_range(guard) else guard
+        found[key] = _meeting(found[key], guard) if key in found else guard
+    return tuple(found.values())
+
+
+def _is_plain_range(guard: Guard) -> bool:
+    if not isinstance(guard, Within):
+        return False
+    return not is_symbolic(guard.extent) and not is_symbolic(guard.expr.constant)
+
+
+def _meeting(one: Guard, other: Guard) -> Guard:
+    """Where two ranges meet of expressions that differ in their constants."""
+    if one == other or not isinstance(one, Within) or not isinstance(other, Within):
+        return one
+    first = max(-one.expr.constant, -other.expr.constant)
+    end = min(one.extent - one.expr.constant, other.extent - other.expr.constant)
+    if end <= first:
+        return NEVER
+    return Within(one.expr - one.expr.constant - first, end - first)
 
 
 def _at(expr: IndexExpr, at: Indices) -> IndexExpr:
