@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -56,52 +57,57 @@ class PackedWithInfo(NamedTuple):
 
 def _eliminated(matrix: np.ndarray, pivot: bool) -> tuple[np.ndarray, np.ndarray]:
     """Gaussian elimination of a batch: the packed triangles and the exchanges, from 0."""
-    packed = matrix.copy()
-    count = min(packed.shape[-2:])
-    exchanges = np.empty((*packed.shape[:-2], count), np.int64)
+    packed = matrix.reshape(math.prod(matrix.shape[:-2]), *matrix.shape[-2:]).copy()
+    count = min(packed.shape[1:])
+    exchanges = np.empty((len(packed), count), np.int64)
     for start in range(0, count, _PANEL):
         stop = min(start + _PANEL, count)
         _eliminate_panel(packed, exchanges, start, stop, pivot)
-        right = packed[..., start:, stop:]
+        right = packed[:, start:, stop:]
+        if not right.size:
+            continue
         width = stop - start
         for k in range(1, width):
-            factors = packed[..., start + k : start + k + 1, start : start + k]
-            right[..., k : k + 1, :] -= factors @ right[..., :k, :]
-        right[..., width:, :] -= packed[..., stop:, start:stop] @ right[..., :width, :]
-    return packed, exchanges
+            factors = packed[:, start + k : start + k + 1, start : start + k]
+            right[:, k : k + 1] -= factors @ right[:, :k]
+        right[:, width:] -= packed[:, stop:, start:stop] @ right[:, :width]
+    return packed.reshape(matrix.shape), exchanges.reshape(*matrix.shape[:-2], count)
 
 
 def _eliminate_panel(
     packed: np.ndarray, exchanges: np.ndarray, start: int, stop: int, pivot: bool
 ) -> None:
     """Eliminates the columns from `start` to `stop` among themselves; whole rows are exchanged."""
+    every = np.arange(len(packed))
     for k in range(start, stop):
-        column = packed[..., k:, k]
-        # LAPACK compares complex pivots by the sum of their parts' sizes.
-        found = (np.abs(column.real) + np.abs(column.imag)).argmax(-1) + k
-        exchanges[..., k] = found if pivot else k
-        shape = (*packed.shape[:-2], 1, packed.shape[-1])
-        places = np.broadcast_to(exchanges[..., k, None, None], shape)
-        chosen = np.take_along_axis(packed, places, -2)
-        np.put_along_axis(packed, places, packed[..., k : k + 1, :].copy(), -2)
-        packed[..., k : k + 1, :] = chosen
-        divisor = packed[..., k : k + 1, k]
-        below = packed[..., k + 1 :, k]
+        column = packed[:, k:, k]
+        if pivot:
+            # LAPACK compares complex pivots by the sum of their parts' sizes.
+            found = (np.abs(column.real) + np.abs(column.imag)).argmax(1) + k
+            _exchange(packed, every, k, found)
+        exchanges[:, k] = found if pivot else k
+        divisor, below = packed[:, k, k, None], packed[:, k + 1 :, k]
         with np.errstate(all="ignore"):
-            below[...] = np.where(divisor == 0, below, below / divisor)
-        rest = below[..., None] * packed[..., k : k + 1, k + 1 : stop]
-        packed[..., k + 1 :, k + 1 : stop] -= rest
+            np.divide(below, divisor, out=below, where=divisor != 0)
+        rest = packed[:, k + 1 :, k + 1 : stop]
+        rest -= below[..., None] * packed[:, k, None, k + 1 : stop]
 
 
 def _permutation(exchanges: np.ndarray, rows: int) -> np.ndarray:
     """Where each row of `L @ U` comes from, after all exchanges."""
-    order = np.broadcast_to(np.arange(rows), (*exchanges.shape[:-1], rows)).copy()
-    for k in range(exchanges.shape[-1]):
-        places = exchanges[..., k : k + 1]
-        chosen = np.take_along_axis(order, places, -1)
-        np.put_along_axis(order, places, order[..., k : k + 1].copy(), -1)
-        order[..., k : k + 1] = chosen
-    return order
+    batch = exchanges.shape[:-1]
+    order = np.tile(np.arange(rows), (math.prod(batch), 1))
+    every = np.arange(len(order))
+    for k, found in enumerate(np.moveaxis(exchanges, -1, 0)):
+        _exchange(order, every, k, found.reshape(-1))
+    return order.reshape(*batch, rows)
+
+
+def _exchange(rows: np.ndarray, every: np.ndarray, first: int, second: np.ndarray) -> None:
+    """Exchanges row `first` of each of a batch with the one in `second`."""
+    chosen = rows[every, second]
+    rows[every, second] = rows[:, first]
+    rows[:, first] = chosen
 
 
 def _rows(matrix: Tensor, order: np.ndarray) -> Tensor:
