@@ -15,11 +15,12 @@ from metaop.operators.expressions import (
 )
 from metaop.reduce.meta_op import reduce_axes
 from metaop.reindex.meta_op import reindex
-from metaop.reindex.views import pad, reshape, select, take, unsqueeze
+from metaop.reindex.views import pad, reshape, select, slice_dimension, take, unsqueeze
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.access import IndexMap
 from metaop.unified_graph.composite import composite
 from metaop.unified_graph.index_expr import lookup
+from metaop.unified_graph.loop import Body, body_inputs, last
 from metaop.unified_graph.node import Node
 
 
@@ -34,12 +35,14 @@ def ctc_loss(
     blank: int,
     reduction: str,
     zero_infinity: bool,
+    is_loop: bool,
 ) -> Node:
     """The negative log-probability of the targets, summed over all alignments.
 
     scores (T, N, C) are log-probabilities, targets (N, S), target_lengths (N). Concatenated targets
     (total) come with the `places` (N, S) of each element. `going` (T, N) says which samples have
-    not ended; it is an input so that the kernels of all steps differ in offsets only.
+    not ended; it is an input so that the kernels of all steps differ in offsets only. The steps are
+    unrolled, or form a loop whose step is compiled once, however long the sequence is.
     """
     targets = cast(targets, dtypes.int64)
     targets = targets if places is None else take(targets, 0, places)
@@ -56,15 +59,12 @@ def ctc_loss(
     emitted = _emitted(scores, labels)
     place = index_along(labels.shape, 1)
     state = where(place < 2, select(emitted, 0, 0), -math.inf)
-    for step in range(1, scores.shape[0]):
-        previous = pad(state, (0, 1), (0, -1), -math.inf)
-        jumped = where(jumps, pad(state, (0, 2), (0, -2), -math.inf), -math.inf)
-        following = _log_of_sum(state, previous, jumped) + select(emitted, 0, step)
-        state = where(unsqueeze(select(going, 0, step), 1), following, state)
-    last = unsqueeze(target_lengths * 2, 1)
+    run = _repeated if is_loop else _written_out
+    state = run(state, emitted, going, jumps)
+    end = unsqueeze(target_lengths * 2, 1)
     ends = [
-        reduce_axes("max", where(place.equals(end), state, -math.inf), [1])
-        for end in (last, last - 1)
+        reduce_axes("max", where(place.equals(one), state, -math.inf), [1])
+        for one in (end, end - 1)
     ]
     loss = -_log_of_sum(*ends)
     if zero_infinity:
@@ -73,6 +73,33 @@ def ctc_loss(
         return reduce_loss(loss, reduction)
     share = apply("maximum", target_lengths, 1)
     return mean(loss / cast(share, loss.dtype), [0])
+
+
+def _written_out(state: Node, emitted: Node, going: Node, jumps: Node) -> Node:
+    for step in range(1, emitted.shape[0]):
+        state = _advanced(state, select(emitted, 0, step), select(going, 0, step), jumps)
+    return state
+
+
+def _repeated(state: Node, emitted: Node, going: Node, jumps: Node) -> Node:
+    further = emitted.shape[0] - 1
+    operands = (
+        state,
+        slice_dimension(emitted, 0, 1, further),
+        slice_dimension(going, 0, 1, further),
+        jumps,
+    )
+    sliced = (True, True, False)
+    _, *inputs = body_inputs(operands, 1, sliced)
+    return last(Body((_advanced(*inputs),), sliced, further), operands, 0)
+
+
+def _advanced(state: Node, emitted: Node, going: Node, jumps: Node) -> Node:
+    """The log-probabilities of all places (N, 2 S + 1) after one more step."""
+    previous = pad(state, (0, 1), (0, -1), -math.inf)
+    jumped = where(jumps, pad(state, (0, 2), (0, -2), -math.inf), -math.inf)
+    following = _log_of_sum(state, previous, jumped) + emitted
+    return where(unsqueeze(going, 1), following, state)
 
 
 def _with_blanks(targets: Node, target_lengths: Node, blank: int) -> Node:

@@ -237,6 +237,16 @@ def padded_sequences(T: Any, numbers: Numbers) -> list[Any]:
     return with_gradients((padded @ weight(T, 5, 2)).sin().mean(), *parts)
 
 
+@stream
+def alignments(T: Any, numbers: Numbers) -> list[Any]:
+    steps, count, most = (int(n) for n in numbers.integers((8, 2, 2), (80, 6, 5)))
+    x = drawn(T, numbers, steps, count, 7)
+    targets = T.tensor(numbers.integers(1, 7, (count, most)))
+    ends, sizes = (8, *[steps] * (count - 1)), (most,) * count
+    scores = T.nn.functional.log_softmax(x, -1)
+    return with_gradients(T.nn.functional.ctc_loss(scores, targets, ends, sizes), x)
+
+
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """How many programs were made and kernels compiled, in a process that has none yet."""

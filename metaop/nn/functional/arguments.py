@@ -12,6 +12,9 @@ from metaop.unified_graph.recording import Call
 
 Sizes = int | Sequence[int]
 
+# A single step is not run as a loop: unrolled, its program is smaller.
+_SHORTEST_LOOP = 2
+
 
 def spread(value: Sizes, count: int, name: str) -> tuple[int, ...]:
     """One size per dimension; an int or a sequence of one element applies to all of them."""
@@ -63,3 +66,10 @@ def reduction_of(
             fix="use one of " + ", ".join(map(repr, allowed)),
         )
     return reduction
+
+
+def is_loop(input: Tensor) -> bool:
+    """Whether an operator runs as a loop over steps: if programs can loop and there are several."""
+    device = input.device
+    can_repeat = device.type != "cuda" and device.placement is None
+    return can_repeat and len(input) >= _SHORTEST_LOOP

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from metaop.nn.functional.arguments import optional
+from metaop.nn.functional.arguments import is_loop, optional
 from metaop.operators import recurrent as operators
 from metaop.tensor.casting import casts_on_cpu
 from metaop.tensor.core import Tensor, wrap
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.recording import record, results
-
-# A single step is not run as a loop: unrolled, its program is smaller.
-_SHORTEST_LOOP = 2
 
 Weights = tuple["Tensor | None", ...]
 
@@ -114,16 +111,9 @@ def _layer(
         *map(optional, weights),
         optional(projection),
     )
-    call = record(operators.recurrent_layer, calls, (kind, reverse, _is_loop(input)))
+    call = record(operators.recurrent_layer, calls, (kind, reverse, is_loop(input)))
     outputs, *last = (wrap(one) for one in results(call))
     return outputs, tuple(last)
-
-
-def _is_loop(input: Tensor) -> bool:
-    """Whether a layer runs as a loop: if programs can loop and there are several steps."""
-    device = input.device
-    can_repeat = device.type != "cuda" and device.placement is None
-    return can_repeat and len(input) >= _SHORTEST_LOOP
 
 
 _layer_in_type_of_state = casts_on_cpu(_type_of_state)(_layer)

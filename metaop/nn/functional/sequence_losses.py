@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from metaop.errors import ArgumentError, ShapeError
-from metaop.nn.functional.arguments import reduction_of
+from metaop.nn.functional.arguments import is_loop, reduction_of
 from metaop.operators import sequence_losses as operators
 from metaop.tensor.core import Tensor, from_array, wrap
 from metaop.unified_graph import dtype as dtypes
@@ -30,8 +30,8 @@ def ctc_loss(
 
     log_probs (T, N, C) or (T, C); targets (N, S) or concatenated; lengths (N) or numbers. "mean"
     first divides each loss by its target's length. With `zero_infinity`, impossible targets have
-    loss 0. The recursion is unrolled over T; all steps share their kernels. From Graves et
-    al., "Connectionist temporal classification" (2006).
+    loss 0. The recursion over T is a loop, whose step is compiled once. From Graves et al.,
+    "Connectionist temporal classification" (2006).
 
     >>> log_probs = metaop.full((2, 1, 2), 0.5).log()
     >>> F.ctc_loss(log_probs, metaop.tensor([[1]]), (2,), (1,))
@@ -56,7 +56,7 @@ def ctc_loss(
     device = scores.device
     places = _places(sizes, device) if targets.ndim == 1 else None
     calls = (scores.call, targets.call, places, _going(times, scores), _leaf(sizes, device))
-    attributes = (blank, reduction, zero_infinity)
+    attributes = (blank, reduction, zero_infinity, is_loop(scores))
     result = wrap(record(operators.ctc_loss, calls, attributes))
     if batched or reduction != "none":
         return result
