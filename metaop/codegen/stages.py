@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from metaop.codegen import lowering
 from metaop.codegen.lowering import LoweredKernel
+from metaop.codegen.lowering.alike import AlikeKernels
 from metaop.codegen.lowering.contractions.prepacked import Prepacked, right_as_read
 from metaop.codegen.nest.ir import LoopNest
 from metaop.codegen.schedule import Schedule, pairs_of
@@ -72,9 +73,13 @@ def lower(schedule: Schedule) -> Schedule:
         uses[right_as_read(one)] += 2 if one.right in alike else 1
     launches: list[LoweredKernel] = []
     prepared: dict[Node, LoopNest] = {}
+    known = AlikeKernels(storage, uses, schedule.machine)
     for kernel in kernels:
         step = schedule.steps.get(kernel.roots[0])
-        lowered = lowering.lower(kernel, storage, uses, schedule.machine, step)
+        if step is not None or kernel.alone:
+            lowered = lowering.lower(kernel, storage, uses, schedule.machine, step)
+        else:
+            lowered = known.lower(kernel)
         launches.extend(_without_prepared(lowered, prepared))
     return schedule._replace(launches=tuple(launches))
 

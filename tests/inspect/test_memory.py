@@ -12,6 +12,7 @@ import pytest
 import metaop
 from metaop import nn
 from metaop.codegen.memory.buffers import host
+from tests.codegen.force import change_thresholds
 
 MIB = 1 << 20
 
@@ -86,8 +87,14 @@ def test_refused() -> None:
 
 
 @pytest.mark.parametrize("tracked", [False, True])
-def test_the_peak_of_a_program_beside_its_lower_bound(tracked: bool) -> None:
-    """Without a gradient two neighbouring layers are alive at once, with one all of them."""
+def test_the_peak_of_a_program_beside_its_lower_bound(
+    tracked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a gradient two neighbouring layers are alive at once, with one all of them.
+
+    Where the near cache is large, layers would otherwise run slice by slice, in less memory.
+    """
+    change_thresholds(monkeypatch, least_bytes=1 << 40)
     widths = [64, 256, 512, 256, 512, 64]
     rows, number = 1024, 4
     net = nn.Sequential(*[nn.Linear(a, b) for a, b in pairwise(widths)])

@@ -90,7 +90,13 @@ class KernelCache(Generic[Kernel]):
 
         The differences within each family are collected before its first kernel is compiled.
         """
-        members = [_Member(nest, walked(nest, self._takes_reals)) for nest in nests]
+        # Kernels that are alike have the same nest.
+        different = {id(nest): nest for nest in nests}
+        known = {
+            number: _Member(nest, walked(nest, self._takes_reals))
+            for number, nest in different.items()
+        }
+        members = [known[id(nest)] for nest in nests]
         with self._lock:
             found = [(member, self._family(member)) for member in members]
             for member, family in found:
