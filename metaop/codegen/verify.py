@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from metaop.codegen.schedule import Schedule
 
 
-# The results for launches that were checked before, by their identity.
-Checked = dict[int, tuple[LoweredKernel, Touched]]
+# The results for launches that were checked before, by the identity of their nests, which those
+# that are alike share, and the sizes of their buffers.
+Checked = dict[tuple[int, ...], tuple[LoweredKernel, Touched]]
 
 
 @dataclass(frozen=True)
@@ -107,10 +108,10 @@ def verify_launches(schedule: Schedule, checked: Checked) -> None:
     given = set(schedule.inputs)
     written: dict[Node, np.ndarray | None] = {}
     for launch in schedule.launches:
-        if id(launch) not in checked:
-            touched = _touched(launch)
-            checked[id(launch)] = launch, touched
-        touched = checked[id(launch)][1]
+        key = (id(launch.nest), *(node.size for node in launch.buffers))
+        if key not in checked:
+            checked[key] = launch, _touched(launch)
+        touched = checked[key][1]
         _check_reads(launch, touched, written, given)
         for number, flags in touched.written.items():
             node = launch.buffers[number]

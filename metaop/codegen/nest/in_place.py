@@ -6,12 +6,26 @@ import operator
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from metaop.codegen.nest import ir
 from metaop.unified_graph.symbolic import SymInt, as_integer, hint_of
 
 Path = tuple[int, ...]
+
+
+class _Same:
+    """A nest as a key: itself, not one that equals it, which takes long to find out."""
+
+    def __init__(self, nest: ir.LoopNest) -> None:
+        self.nest = nest
+
+    def __hash__(self) -> int:
+        return id(self.nest)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.nest is other.nest
 
 
 @dataclass
@@ -35,7 +49,13 @@ def exact_pairs(nest: ir.LoopNest) -> list[tuple[int, int]]:
     operand come first, and among them those with few such operands, so that a state that a step
     updates stays in place.
     """
-    accesses = _Accesses()
+    return _exact_pairs(_Same(nest))
+
+
+@lru_cache(maxsize=1024)
+def _exact_pairs(same: _Same) -> list[tuple[int, int]]:
+    """The pairs of a nest, which several passes ask for, and for all launches that are alike."""
+    nest, accesses = same.nest, _Accesses()
     _collect(nest.body, (), accesses)
     pairs = _pairs(nest, accesses, operator.eq)
     sources = accesses.sources

@@ -50,6 +50,8 @@ def _marked(launch: LoweredKernel, streamed: set[Node]) -> LoweredKernel:
         parameter._replace(streamed=node in streamed)
         for node, parameter in zip(launch.buffers, launch.nest.parameters)
     )
+    if parameters == launch.nest.parameters:
+        return launch  # those that are alike have the same nest
     return replace(launch, nest=launch.nest._replace(parameters=parameters))
 
 
