@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import metaop
-from metaop.nn.functional import recurrent
+from metaop.nn.functional import arguments
 from metaop.nn.utils import rnn
 from tests.nn.parity import close, draw, pair, same_behaviour, same_text, to_metaop
 
@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 def form(request, monkeypatch):
     """Layers run their steps in a loop, or each step by itself."""
     shortest = 1 if request.param == "loop" else 1 << 30
-    monkeypatch.setattr(recurrent, "_SHORTEST_LOOP", shortest)
+    monkeypatch.setattr(arguments, "_SHORTEST_LOOP", shortest)
 
 
 OPTIONS = [

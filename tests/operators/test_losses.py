@@ -11,6 +11,7 @@ from metaop.differentiation.tape import gradient_plan
 from metaop.errors import ArgumentError, DTypeError, ShapeError
 from metaop.fusion.simplify import simplify
 from metaop.nn import functional as F
+from metaop.nn.functional import arguments
 from metaop.operators import losses as operators
 from metaop.reduce import Reduce
 from metaop.unified_graph.dtype import float32, int64
@@ -311,8 +312,10 @@ def test_second_derivatives():
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("zero_infinity", [False, True])
-def test_ctc_loss(reduction, zero_infinity):
+@pytest.mark.parametrize("form", ["loop", "unrolled"])
+def test_ctc_loss(reduction, zero_infinity, form, monkeypatch):
     torch = pytest.importorskip("torch")
+    monkeypatch.setattr(arguments, "_SHORTEST_LOOP", 1 if form == "loop" else 1 << 30)
     time, batch, symbols, longest = 7, 3, 5, 3
     targets = np.array([[1, 1, 3], [4, 2, 2], [3, 1, 2]])
     lengths, sizes = (7, 6, 5), (3, 2, 1)
