@@ -36,6 +36,16 @@ def user_location() -> Location | None:
     return None if frame is None else (frame.f_code, frame.f_lineno)
 
 
+def call_path() -> tuple[Location, ...]:
+    """The places from the caller outwards to the user's program, or to the first if there is none."""
+    path, frame = [], sys._getframe(1)
+    outermost = user_frame(frame)
+    while frame is not None:
+        path.append((frame.f_code, frame.f_lineno))
+        frame = None if frame is outermost else frame.f_back
+    return tuple(path)
+
+
 def describe_location(location: Location | None) -> str:
     """`file:line in function`, or an empty string if the place is unknown."""
     if location is None:

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from metaop.codegen.backend import GeneralProgram, Program
 from metaop.codegen.budget import present_budget
 from metaop.compiler import backend_named, backend_of, compile_generally, compile_subgraph
-from metaop.errors import user_location
+from metaop.errors import call_path
 from metaop.settings import get
 from metaop.unified_graph.cut import Subgraph
 from metaop.unified_graph.shape_rule import learn_rule
@@ -84,7 +84,10 @@ class Family:
 
 @dataclass
 class _Site:
-    """A line that asks for values, and the latest structures that reached it."""
+    """A line that asks for values, and the latest structures that reached it.
+
+    Two reads within one call of the package (an optimizer's, say) are apart.
+    """
 
     latest: deque[Family] = field(default_factory=lambda: deque(maxlen=_MOST_ONCE))
     is_changing: bool = False
@@ -189,12 +192,12 @@ def _trial_in_pieces(subgraph: Subgraph, family: Family) -> Trial | None:
         return None
     if mode == "always":
         return Trial(math.inf)
-    location = user_location()
-    site = _sites.setdefault(location, _Site())
-    _sites.move_to_end(location)
+    path = call_path()
+    site = _sites.setdefault(path, _Site())
+    _sites.move_to_end(path)
     _limit(_sites, _KEPT_STRUCTURES)
     site.meet(family)
-    is_wanted = mode == "first" or (location is not None and site.is_changing)
+    is_wanted = mode == "first" or site.is_changing
     return Trial(_making.expected(subgraph)) if is_wanted else None
 
 

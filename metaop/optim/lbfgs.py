@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from metaop.control_flow import scan
 from metaop.errors import ArgumentError, ArgumentTypeError
 from metaop.optim.line_search import strong_wolfe
 from metaop.optim.optimizer import Optimizer
 from metaop.optim.update import check, run_closure
 from metaop.tensor.core import Tensor
 from metaop.tensor.functions.complex_numbers import view_as_real
-from metaop.tensor.functions.creation import zeros_like
-from metaop.tensor.functions.joining import cat
+from metaop.tensor.functions.creation import tensor, zeros_like
+from metaop.tensor.functions.joining import cat, stack
 from metaop.tensor.grad_mode import no_grad
+
+# The changes of the gradient, the steps, and one over their products: a row for each iteration.
+_MATRICES = "old_dirs", "old_stps", "ro"
 
 
 class LBFGS(Optimizer):
@@ -62,7 +66,27 @@ class LBFGS(Optimizer):
         super().__init__(params, defaults)
         if len(self.param_groups) != 1:
             raise ArgumentError("LBFGS doesn't support per-parameter options (parameter groups)")
-        self._params: list[Tensor] = self.param_groups[0]["params"]
+
+    @property
+    def _params(self) -> list[Tensor]:
+        return self.param_groups[0]["params"]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Settings and state in PyTorch's format: the history is lists, oldest entry first."""
+        result = super().state_dict()
+        for number, state in result["state"].items():
+            if "stored" in state:
+                rows = _rows(state)
+                lists = {name: [state[name][row] for row in rows] for name in _MATRICES}
+                rest = {key: state[key] for key in state if key not in ("stored", "first")}
+                result["state"][number] = {**rest, **lists}
+        return result
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Loads what `state_dict` returned, also from PyTorch."""
+        most = state_dict["param_groups"][0]["history_size"]
+        states = {key: _stacked(state, most) for key, state in state_dict["state"].items()}
+        super().load_state_dict({**state_dict, "state": states})
 
     def _gradient(self) -> Tensor:
         parts = [zeros_like(p) if p.grad is None else p.grad.to_dense() for p in self._params]
@@ -156,27 +180,70 @@ class LBFGS(Optimizer):
     def _direction(self, state: dict[str, Any], gradient: Tensor, history_size: int) -> Tensor:
         """The two-loop recursion over the stored changes."""
         if state["n_iter"] == 1:
-            state.update(old_dirs=[], old_stps=[], ro=[], H_diag=1.0)
+            for key in (*_MATRICES, "stored", "first"):
+                state.pop(key, None)
+            state["H_diag"] = 1.0
             return -gradient
         change = gradient - state["prev_flat_grad"]
         moved = state["d"] * state["t"]
-        product = change.dot(moved).item()
-        if product > 1e-10:
-            for name, value in (("old_dirs", change), ("old_stps", moved), ("ro", 1.0 / product)):
-                state[name].append(value)
-                del state[name][:-history_size]
-            state["H_diag"] = product / change.dot(change).item()
-        memory = list(zip(state["old_dirs"], state["old_stps"], state["ro"]))
-        direction = -gradient
-        shares = []
-        for change, moved, weight in reversed(memory):
-            share = moved.dot(direction).item() * weight
-            shares.append(share)
-            direction = direction - change * share
-        direction = direction * state["H_diag"]
-        for (change, moved, weight), share in zip(memory, reversed(shares)):
-            direction = direction + moved * (share - change.dot(direction).item() * weight)
-        return direction
+        product = change.dot(moved)
+        curvature = product.item()
+        if curvature > 1e-10:
+            _store(state, (change, moved, 1.0 / product), history_size)
+            state["H_diag"] = curvature / change.dot(change).item()
+        if "stored" not in state:
+            return -gradient * state["H_diag"]
+        changes, steps, weights = (state[name] for name in _MATRICES)
+
+        def descend(direction: Tensor, row: Tensor) -> tuple[Tensor, Tensor]:
+            share = steps[row].dot(direction) * weights[row]
+            return direction - changes[row] * share, share
+
+        def ascend(direction: Tensor, row_and_share: tuple[Tensor, Tensor]) -> tuple[Tensor, None]:
+            row, share = row_and_share
+            share = share - changes[row].dot(direction) * weights[row]
+            return direction + steps[row] * share, None
+
+        # Scans have one program however many changes are stored.
+        rows = tensor(_rows(state), device=gradient.device)
+        direction, shares = scan(descend, -gradient, rows, reverse=True)
+        return scan(ascend, direction * state["H_diag"], (rows, shares))[0]
+
+
+def _rows(state: Mapping[str, Any]) -> list[int]:
+    """The rows of the matrices, oldest first: a ring once the history is full."""
+    stored = state["stored"]
+    return [(state["first"] + number) % stored for number in range(stored)]
+
+
+def _store(state: dict[str, Any], latest: tuple[Tensor, Tensor, Tensor], most: int) -> None:
+    """Writes `latest` into the next rows; the matrices double until they have `most` rows."""
+    stored = state.get("stored", 0)
+    if stored == 0:
+        state.update(zip(_MATRICES, (value[None] for value in latest)), stored=1, first=0)
+        return
+    if stored < most and stored == len(state["ro"]):
+        room = min(stored, most - stored)
+        for name in _MATRICES:
+            state[name] = cat([state[name], zeros_like(state[name][:room])])
+    row = stored if stored < most else state["first"]
+    for name, value in zip(_MATRICES, latest):
+        state[name][row] = value
+    state["stored"] = min(stored + 1, most)
+    state["first"] = (row + 1) % most if stored == most else 0
+
+
+def _stacked(state: Any, most: int) -> Any:
+    """A saved state with the lists of its history, shortened to `most` entries, as matrices."""
+    if not isinstance(state, dict) or not state.get("ro"):
+        return state
+    lists = {name: [_as_tensor(value) for value in state[name][-most:]] for name in _MATRICES}
+    matrices = {name: stack(values) for name, values in lists.items()}
+    return {**state, **matrices, "stored": len(matrices["ro"]), "first": 0}
+
+
+def _as_tensor(value: Any) -> Tensor:
+    return value if isinstance(value, Tensor) else tensor(value)
 
 
 def _largest(vector: Tensor) -> float:

@@ -223,3 +223,20 @@ def test_a_profile_names_the_lines_of_pieces(monkeypatch: pytest.MonkeyPatch) ->
         y = x.exp()
         y.sum().item()
     assert len([run for run in found.runs if run.kernels]) == 2
+
+
+def test_reads_within_an_optimizer_are_apart() -> None:
+    """One line of the user's program; LBFGS reads at many places, with a structure at each."""
+    weight = metaop.nn.Parameter(metaop.arange(5.0))
+    optimizer = metaop.optim.LBFGS([weight], lr=0.01, max_iter=6)
+
+    def closure() -> Any:
+        optimizer.zero_grad()
+        loss = (weight**4 + weight).sum()
+        loss.backward()
+        return loss
+
+    for _ in range(3):
+        optimizer.step(closure)
+    families = specialisation._families.values()
+    assert families and not any(family.in_pieces for family in families)

@@ -7,6 +7,7 @@ import pytest
 
 import metaop
 from metaop import nn, optim
+from metaop.codegen.llvm.objects.engine import statistics
 
 torch = pytest.importorskip("torch")
 
@@ -44,3 +45,61 @@ def test_finds_the_minimum():
     np.testing.assert_allclose(parameter.tolist(), [1, 1], atol=1e-4)
     with pytest.raises(TypeError, match="closure"):
         optimizer.step()
+
+
+def _fit(library, history, reload_before=None):
+    """Losses of a regression; the optimizer is replaced by a loaded one before a step."""
+    rng = np.random.default_rng(0)
+    rows, targets = (library.tensor(rng.normal(size=size)) for size in ((40, 12), (40,)))
+    weight = library.nn.Parameter(library.tensor(np.zeros(12)))
+
+    def made():
+        return library.optim.LBFGS([weight], lr=0.3, max_iter=3, history_size=history)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = ((rows @ weight - targets) ** 2).mean() + 0.1 * (weight**4).sum()
+        loss.backward()
+        return loss
+
+    optimizer, losses = made(), []
+    for number in range(8):
+        if number == reload_before:
+            state = optimizer.state_dict()
+            optimizer = made()
+            optimizer.load_state_dict(state)
+        losses.append(optimizer.step(closure).item())
+    return losses, optimizer
+
+
+@pytest.mark.parametrize("history", [1, 3, 6, 100])
+def test_histories(history):
+    """Rows of the history are stored in a ring, which fills early, late or never."""
+    wanted, theirs = _fit(torch, history)
+    np.testing.assert_allclose(_fit(metaop, history)[0], wanted, rtol=1e-9)
+    losses, ours = _fit(metaop, history, reload_before=5)
+    np.testing.assert_allclose(losses, wanted, rtol=1e-9)
+    got, kept = (one.state_dict()["state"][0] for one in (ours, theirs))
+    for name in ("old_dirs", "old_stps", "ro"):
+        assert len(got[name]) == len(kept[name])
+        for mine, other in zip(got[name], kept[name]):
+            np.testing.assert_allclose(mine.numpy(), other.numpy(), rtol=1e-5, atol=1e-12)
+
+
+def test_ever_longer_histories_compile_nothing():
+    weight = nn.Parameter(metaop.arange(5.0))
+    optimizer = optim.LBFGS([weight], lr=0.01, max_iter=1)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = (weight**4 + weight).sum()
+        loss.backward()
+        return loss
+
+    compiled = []
+    for _ in range(40):
+        before = statistics.compiled
+        optimizer.step(closure)
+        compiled.append(statistics.compiled - before)
+    # The history grows by doubling.
+    assert not any(compiled[9:15]) and not any(compiled[17:31]) and not any(compiled[33:])
