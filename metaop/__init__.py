@@ -86,6 +86,7 @@ _ELSEWHERE_BY_MODULE = {
     "capture.iterate": "iterate",
     "control_flow": "associative_scan cond fori_loop map scan while_loop",
     "budget": "memory_budget",
+    "marking": "mark_dynamic mark_static",
     "distributed": "placement sbp",
     "environment": """
         _assert _check _shape_as_tensor are_deterministic_algorithms_enabled compile
@@ -140,7 +141,8 @@ def _starred() -> list[str]:
     """The names that `from metaop import *` binds: functions, types and numbers, but no modules."""
     own = """
         annotations associative_scan code fetch fori_loop iterate jit kernel load_program map
-        memory_budget placement profile sbp scan tune typed_tensors while_loop
+        mark_dynamic mark_static memory_budget placement profile sbp scan tune typed_tensors
+        while_loop
     """.split()
     here = {name for name, value in globals().items() if not isinstance(value, type(_math))}
     named = {name for name in here | {*_ELSEWHERE} if not name.startswith("_")}

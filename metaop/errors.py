@@ -37,8 +37,9 @@ def user_location() -> Location | None:
 
 
 def call_path() -> tuple[Location, ...]:
-    """The places from the caller outwards to the user's program, or to the first if there is none."""
-    path, frame = [], sys._getframe(1)
+    """The places from the caller outwards to the user's program; without one, all of them."""
+    path: list[Location] = []
+    frame: FrameType | None = sys._getframe(1)
     outermost = user_frame(frame)
     while frame is not None:
         path.append((frame.f_code, frame.f_lineno))

@@ -4,7 +4,8 @@ The first sizes of a structure get a program of their own. The second sizes trig
 of the general program, in which symbols stand for the numbers that differ; it serves all sizes that
 its guards admit. Sizes that no variant admits cause another variant, up to a limit. Beyond the
 limit, or if there is no general program, each choice of sizes has its own program. So do sizes that
-have run long enough.
+have run long enough. An extent that is marked dynamic differs from the start; one that is marked
+static never becomes a symbol.
 
 If a line of the user's program keeps producing new structures (a tree for each sentence, layers
 dropped at random), a structure first runs in pieces: call by call, with programs that all
@@ -17,9 +18,10 @@ import math
 import sys
 import time
 from collections import OrderedDict, deque
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from metaop.codegen.backend import GeneralProgram, Program
 from metaop.codegen.budget import present_budget
@@ -27,6 +29,7 @@ from metaop.compiler import backend_named, backend_of, compile_generally, compil
 from metaop.errors import call_path
 from metaop.settings import get
 from metaop.unified_graph.cut import Subgraph
+from metaop.unified_graph.recording import Call
 from metaop.unified_graph.shape_rule import learn_rule
 from metaop.unified_graph.symbolic import NotGeneralError
 from metaop.unified_graph.symbolic_cut import numbers_of, structure_key
@@ -37,6 +40,8 @@ _KEPT_STRUCTURES = 512
 # A program for any size runs at least this many seconds before one is made for exact sizes.
 _LEAST_TRIAL = 1.0
 _MOST_NAMES = 6
+# An extent that is marked dynamic seems to have been about this many times as large.
+_FAR = 1009
 # After this many structures in a row that reached a line only once, the next ones run in pieces.
 _MOST_ONCE = 4
 
@@ -114,6 +119,8 @@ class _Making:
         self.calls += len(subgraph.order)
 
 
+# Of some leaves, the dimensions that are marked, and whether as dynamic.
+_marks: WeakKeyDictionary[Call, dict[int, bool]] = WeakKeyDictionary()
 _families: OrderedDict[Hashable, Family] = OrderedDict()
 _sites: OrderedDict[Hashable, _Site] = OrderedDict()
 _making = _Making()
@@ -131,6 +138,11 @@ class Found(NamedTuple):
     family: Family | None = None
 
 
+def mark(leaf: Call, dims: Iterable[int], as_dynamic: bool) -> None:
+    """Marks dimensions of a computed value as dynamic or static, in place of earlier marks."""
+    _marks.setdefault(leaf, {}).update(dict.fromkeys(dims, as_dynamic))
+
+
 def program_for(subgraph: Subgraph, whole: bool) -> Found:
     """Finds a program for a subgraph that has none: a bound one on trial, or one for its own sizes.
 
@@ -144,10 +156,12 @@ def program_for(subgraph: Subgraph, whole: bool) -> Found:
     key, numbers = structure_key(subgraph), numbers_of(subgraph)
     family = _families.get(key)
     if family is None:
-        family = _families[key] = Family(_operators(subgraph), numbers)
+        family = Family(_operators(subgraph), _others(subgraph, numbers, numbers))
+        _families[key] = family
         _limit(_families, _KEPT_STRUCTURES)
-        family.in_pieces = None if whole else _trial_in_pieces(subgraph, family)
-        if family.in_pieces is None:
+        if family.first == numbers:
+            family.in_pieces = None if whole else _trial_in_pieces(subgraph, family)
+        if family.first == numbers and family.in_pieces is None:
             start = time.perf_counter()
             program = compile_subgraph(subgraph)
             _making.note(subgraph, start)
@@ -165,7 +179,8 @@ def program_for(subgraph: Subgraph, whole: bool) -> Found:
     if found is None and len(family.variants) + len(family.refusals) < _MOST_VARIANTS:
         start = time.perf_counter()
         try:
-            family.variants.insert(0, compile_generally(subgraph, family.first))
+            others = _others(subgraph, numbers, family.first)
+            family.variants.insert(0, compile_generally(subgraph, others))
             for call in subgraph.order:
                 if call.signature is not None:
                     learn_rule(call.signature)
@@ -183,6 +198,31 @@ def program_for(subgraph: Subgraph, whole: bool) -> Found:
     if found is None:
         return Found(compile_subgraph(subgraph))
     return Found(found, Trial(max(_LEAST_TRIAL, family.seconds)), is_new)
+
+
+def _others(
+    subgraph: Subgraph, numbers: tuple[float, ...], first: tuple[float, ...]
+) -> tuple[float, ...]:
+    """The numbers seen `first`, with dynamic extents unlike `numbers`, and static ones like them.
+
+    Numbers that would share the symbol of a static extent are fixed with it.
+    """
+    if not any(leaf in _marks for leaf in subgraph.leaves):
+        return first
+    pairs, position = list(zip(numbers, first)), 0
+    static: set[tuple[float, float]] = set()
+    for leaf in subgraph.leaves:
+        marks = _marks.get(leaf, {})
+        # Only these extents are numbers; the others belong to the structure.
+        for dim in [dim for dim, extent in enumerate(leaf.type.shape) if extent not in (0, 1)]:
+            here, there = pairs[position]
+            if marks.get(dim) is False:
+                static.add((here, there))
+            elif marks.get(dim) and here == there:
+                # Equal extents share a symbol; no others are proportional or equally far apart.
+                pairs[position] = here, here * _FAR + 1
+            position += 1
+    return tuple(here if (here, there) in static else there for here, there in pairs)
 
 
 def _trial_in_pieces(subgraph: Subgraph, family: Family) -> Trial | None:

@@ -61,8 +61,8 @@ MODULES = (
 TEXTS = ("metaop.inspect",)
 # What `metaop` has and PyTorch has not, so that `from metaop import *` leaves it out.
 OWN = (
-    *("code", "fetch", "iterate", "jit", "kernel", "load_program", "memory_budget", "placement"),
-    "profile",
+    *("code", "fetch", "iterate", "jit", "kernel", "load_program", "mark_dynamic", "mark_static"),
+    *("memory_budget", "placement", "profile"),
 )
 # A word about shapes, units or errors.
 LIMITS = re.compile(
