@@ -1,10 +1,10 @@
-"""Products as trees: neighbouring halves of an axis are multiplied in turn."""
+"""Products as trees: the halves of an axis are multiplied, again and again."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from metaop.reindex.views import concatenate, reshape, slice_dimension
+from metaop.reindex.views import pad, reshape, slice_dimension
 from metaop.unified_graph.access import IndexMap
 from metaop.unified_graph.node import Node
 
@@ -28,18 +28,22 @@ def dropped_axes(index_map: IndexMap, node: Node) -> list[int] | None:
 def halving_product(source: Node, dims: Sequence[int], node: Node) -> Node:
     """The product of `node` over the axes `dims` of `source`, half by half.
 
-    It keeps every partial product, so zeros are right in every order of derivative.
+    It keeps every partial product, so zeros are right in every order of derivative. The first half
+    of an axis has a power of two, and ones fill the second: extents up to the next power have one
+    structure.
     """
     result = source
     for dim in dims:
-        while result.shape[dim] > 1:
-            extent = result.shape[dim]
-            half = extent // 2
+        if result.shape[dim] == 0:
+            continue
+        half = 1
+        while 2 * half < result.shape[dim]:
+            half *= 2
+        while half and result.shape[dim] > 1:
             left = slice_dimension(result, dim, 0, half)
-            right = slice_dimension(result, dim, half, half)
-            product = left * right
-            if extent % 2:
-                rest = slice_dimension(result, dim, extent - 1, 1)
-                product = concatenate([product, rest], dim)
-            result = product
+            right = slice_dimension(result, dim, half, result.shape[dim] - half)
+            missing = [0] * result.ndim
+            missing[dim] = half - right.shape[dim]
+            result = left * pad(right, [0] * result.ndim, missing, 1)
+            half //= 2
     return reshape(result, node.shape)

@@ -247,6 +247,13 @@ def alignments(T: Any, numbers: Numbers) -> list[Any]:
     return with_gradients(T.nn.functional.ctc_loss(scores, targets, ends, sizes), x)
 
 
+@stream
+def products(T: Any, numbers: Numbers) -> list[Any]:
+    """Their gradient has one structure between two powers of two."""
+    x = drawn(T, numbers, 3, int(numbers.integers(34, 64)))
+    return with_gradients(x.prod(1).sum(), x)
+
+
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """How many programs were made and kernels compiled, in a process that has none yet."""
