@@ -76,7 +76,7 @@ def ranges() -> list[tuple[str, list[float]]]:
             "Sapphire Rapids\n9 streams of sizes",
             column(table("| stream | new | PyTorch | ratio"), 5),
         ),
-        ("Sapphire Rapids\n10 whole programs", column(table("| program |"), 4)),
+        ("Emerald Rapids\n10 whole programs", column(table("| program |"), 4)),
         ("Zen 3, AVX2, older version\n12 streams of sizes", column(table("| stream | exact"), 6)),
     ]
 
