@@ -189,9 +189,9 @@ def run(subgraph: Subgraph, watch: Watch | None = None, whole: bool = False) -> 
         memory = {number: arguments[slot] for number, slot in donors if slot in dying}
     start = time.perf_counter()
     try:
-        with _as_running(subgraph):
+        with _AsRunning(subgraph):
             if isinstance(compiled.program, Pieces) and observers:
-                pieces = map(_as_running, apart(subgraph))
+                pieces = map(_AsRunning, apart(subgraph))
                 buffers = compiled.program.run(arguments, memory, pieces)
             elif watch is None:
                 buffers = compiled.program.run(arguments, memory)
@@ -306,12 +306,18 @@ def running() -> Subgraph | None:
     return _running[-1] if _running else None
 
 
-@contextmanager
-def _as_running(subgraph: Subgraph) -> Iterator[None]:
-    _running.append(subgraph)
-    try:
-        yield
-    finally:
+class _AsRunning:
+    """A scope in which the program of a subgraph runs; a generator would take longer."""
+
+    __slots__ = ("_subgraph",)
+
+    def __init__(self, subgraph: Subgraph) -> None:
+        self._subgraph = subgraph
+
+    def __enter__(self) -> None:
+        _running.append(self._subgraph)
+
+    def __exit__(self, *_: object) -> None:
         _running.pop()
 
 
