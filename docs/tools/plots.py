@@ -95,11 +95,11 @@ def draw_speed(axes: Any, theme: Theme) -> list[float]:
         axes.scatter(values, [k] * len(values), s=22, color=theme["marks"][0], alpha=0.75, zorder=2)
         axes.plot([mean(values)] * 2, [k - 0.28, k + 0.28], color=theme["marks"][1], lw=2.5)
         axes.text(
-            4.2, k, f"{min(values):.2f} – {max(values):.2f}", color=theme["text"], va="center"
+            8.4, k, f"{min(values):.2f} – {max(values):.2f}", color=theme["text"], va="center"
         )
     axes.set_xscale("log")
-    axes.set_xlim(0.25, 4)
-    ticks = [0.25, 0.5, 1, 2, 4]
+    axes.set_xlim(0.25, 8)
+    ticks = [0.25, 0.5, 1, 2, 4, 8]
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()
     axes.axvline(1, color=theme["text"], lw=1, ls=":")
