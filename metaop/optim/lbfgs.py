@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from metaop.control_flow import scan
@@ -76,7 +76,7 @@ class LBFGS(Optimizer):
         result = super().state_dict()
         for number, state in result["state"].items():
             if "stored" in state:
-                rows = _rows(state)
+                rows = _ring(state["first"], state["stored"])
                 lists = {name: [state[name][row] for row in rows] for name in _MATRICES}
                 rest = {key: state[key] for key in state if key not in ("stored", "first")}
                 result["state"][number] = {**rest, **lists}
@@ -204,16 +204,16 @@ class LBFGS(Optimizer):
             share = share - changes[row].dot(direction) * weights[row]
             return direction + steps[row] * share, None
 
-        # Scans have one program however many changes are stored.
-        rows = tensor(_rows(state), device=gradient.device)
+        # Empty rows have a weight of 0. With them, few numbers of steps occur, which matters where
+        # each number has a program of its own.
+        rows = tensor(_ring(state["first"], len(weights)), device=gradient.device)
         direction, shares = scan(descend, -gradient, rows, reverse=True)
         return scan(ascend, direction * state["H_diag"], (rows, shares))[0]
 
 
-def _rows(state: Mapping[str, Any]) -> list[int]:
-    """The rows of the matrices, oldest first: a ring once the history is full."""
-    stored = state["stored"]
-    return [(state["first"] + number) % stored for number in range(stored)]
+def _ring(first: int, count: int) -> list[int]:
+    """All rows, oldest first: from the row `first` to the end, then from the start."""
+    return [*range(first, count), *range(first)]
 
 
 def _store(state: dict[str, Any], latest: tuple[Tensor, Tensor, Tensor], most: int) -> None:
@@ -222,10 +222,12 @@ def _store(state: dict[str, Any], latest: tuple[Tensor, Tensor, Tensor], most: i
     if stored == 0:
         state.update(zip(_MATRICES, (value[None] for value in latest)), stored=1, first=0)
         return
-    if stored < most and stored == len(state["ro"]):
-        room = min(stored, most - stored)
+    if stored > most or stored == len(state["ro"]) < most:
+        kept = _ring(state["first"], stored)[-most:]
+        room = max(min(stored, most - stored), 0)
         for name in _MATRICES:
-            state[name] = cat([state[name], zeros_like(state[name][:room])])
+            state[name] = cat([state[name][kept], zeros_like(state[name][:room])])
+        stored, state["first"] = len(kept), 0
     row = stored if stored < most else state["first"]
     for name, value in zip(_MATRICES, latest):
         state[name][row] = value

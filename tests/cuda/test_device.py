@@ -198,6 +198,23 @@ def test_events_tell_when_the_device_came_to_them(device: metaop.device) -> None
     assert not y.call.is_pending
 
 
+def test_lbfgs_takes_the_same_path(device: metaop.device) -> None:
+    """The loops over its history, which a GPU runs unrolled."""
+    losses = []
+    for place in ("cpu", device):
+        weight = metaop.nn.Parameter(metaop.tensor(normal(6), device=place))
+        optimizer = metaop.optim.LBFGS([weight], lr=0.3, max_iter=3, history_size=3)
+
+        def closure(weight: Any = weight, optimizer: Any = optimizer) -> Any:
+            optimizer.zero_grad()
+            loss = ((weight - 1) ** 2).sum() + 0.1 * (weight**4).sum()
+            loss.backward()
+            return loss
+
+        losses.append([optimizer.step(closure).item() for _ in range(4)])
+    np.testing.assert_allclose(*losses, rtol=1e-5)
+
+
 def test_a_step_updates_states_in_place(device: metaop.device) -> None:
     parameter = metaop.tensor(normal(40), device=device, requires_grad=True)
     optimizer = metaop.optim.Adam([parameter], lr=0.1)

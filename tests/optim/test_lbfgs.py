@@ -8,6 +8,7 @@ import pytest
 import metaop
 from metaop import nn, optim
 from metaop.codegen.llvm.objects.engine import statistics
+from metaop.optim.lbfgs import _store
 
 torch = pytest.importorskip("torch")
 
@@ -84,6 +85,18 @@ def test_histories(history):
         assert len(got[name]) == len(kept[name])
         for mine, other in zip(got[name], kept[name]):
             np.testing.assert_allclose(mine.numpy(), other.numpy(), rtol=1e-5, atol=1e-12)
+
+
+def test_a_history_whose_size_changes():
+    """The latest entries stay, in their order, when the setting changes between steps."""
+    _, optimizer = _fit(metaop, 5)
+    for most in (5, 8, 3, 4):
+        before = optimizer.state_dict()["state"][0]["ro"]
+        optimizer.param_groups[0]["history_size"] = most
+        one = metaop.ones(12, dtype=metaop.float64)
+        _store(optimizer.state[optimizer._params[0]], (one, one, one[0] * most), most)
+        after = [value.item() for value in optimizer.state_dict()["state"][0]["ro"]]
+        assert after == [*(value.item() for value in before), most][-most:]
 
 
 def test_ever_longer_histories_compile_nothing():
