@@ -84,8 +84,7 @@ class LBFGS(Optimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Loads what `state_dict` returned, also from PyTorch."""
-        most = state_dict["param_groups"][0]["history_size"]
-        states = {key: _stacked(state, most) for key, state in state_dict["state"].items()}
+        states = {key: _stacked(state) for key, state in state_dict["state"].items()}
         super().load_state_dict({**state_dict, "state": states})
 
     def _gradient(self) -> Tensor:
@@ -235,12 +234,11 @@ def _store(state: dict[str, Any], latest: tuple[Tensor, Tensor, Tensor], most: i
     state["first"] = (row + 1) % most if stored == most else 0
 
 
-def _stacked(state: Any, most: int) -> Any:
-    """A saved state with the lists of its history, shortened to `most` entries, as matrices."""
+def _stacked(state: Any) -> Any:
+    """A saved state with the lists of its history as matrices."""
     if not isinstance(state, dict) or not state.get("ro"):
         return state
-    lists = {name: [_as_tensor(value) for value in state[name][-most:]] for name in _MATRICES}
-    matrices = {name: stack(values) for name, values in lists.items()}
+    matrices = {name: stack([_as_tensor(value) for value in state[name]]) for name in _MATRICES}
     return {**state, **matrices, "stored": len(matrices["ro"]), "first": 0}
 
 

@@ -34,12 +34,10 @@ def halving_product(source: Node, dims: Sequence[int], node: Node) -> Node:
     """
     result = source
     for dim in dims:
-        if result.shape[dim] == 0:
-            continue
         half = 1
         while 2 * half < result.shape[dim]:
             half *= 2
-        while half and result.shape[dim] > 1:
+        while result.shape[dim] > 1:
             left = slice_dimension(result, dim, 0, half)
             right = slice_dimension(result, dim, half, result.shape[dim] - half)
             missing = [0] * result.ndim

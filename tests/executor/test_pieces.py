@@ -228,7 +228,8 @@ def test_a_profile_names_the_lines_of_pieces(monkeypatch: pytest.MonkeyPatch) ->
 def test_reads_within_an_optimizer_are_apart() -> None:
     """One line of the user's program; LBFGS reads at many places, with a structure at each."""
     weight = metaop.nn.Parameter(metaop.arange(5.0))
-    optimizer = metaop.optim.LBFGS([weight], lr=0.01, max_iter=6)
+    # A history of one has few structures at each place.
+    optimizer = metaop.optim.LBFGS([weight], lr=0.01, max_iter=6, history_size=1)
 
     def closure() -> Any:
         optimizer.zero_grad()
