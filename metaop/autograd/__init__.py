@@ -1,5 +1,7 @@
 """Gradients for users: `grad`, `backward`, `Function`, `functional`, `gradcheck`."""
 
+from typing import Any as _Any
+
 from metaop.autograd import forward_ad, functional, graph
 from metaop.autograd.anomaly import detect_anomaly, set_detect_anomaly
 from metaop.autograd.function import Function, once_differentiable
@@ -36,3 +38,12 @@ __all__ = [
     "set_grad_enabled",
     "set_multithreading_enabled",
 ]
+
+
+def __getattr__(name: str) -> _Any:
+    if name == "profiler":
+        # PyTorch's older name. The profiler watches optimizers, which stand above this package.
+        import metaop
+
+        return metaop.profiler
+    raise AttributeError(f"module 'metaop.autograd' has no attribute {name!r}")
