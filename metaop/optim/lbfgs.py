@@ -127,6 +127,9 @@ class LBFGS(Optimizer):
             size = float(group["lr"])
             if state["n_iter"] == 1:
                 size *= min(1.0, 1.0 / gradient.abs().sum().item())
+            # The next step learns from this move, even if it ends here.
+            state.update(d=direction, t=size, prev_flat_grad=previous_gradient)
+            state["prev_loss"] = previous_loss
             slope = gradient.dot(direction).item()
             if slope > -group["tolerance_change"]:
                 break
@@ -135,8 +138,7 @@ class LBFGS(Optimizer):
             )
             evaluations += calls
             state["func_evals"] += calls
-            state.update(d=direction, t=size, prev_flat_grad=previous_gradient)
-            state["prev_loss"] = previous_loss
+            state["t"] = size
             if (
                 evaluations >= group["max_eval"]
                 or _largest(gradient) <= group["tolerance_grad"]

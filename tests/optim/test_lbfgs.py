@@ -87,6 +87,30 @@ def test_histories(history):
             np.testing.assert_allclose(mine.numpy(), other.numpy(), rtol=1e-5, atol=1e-12)
 
 
+@pytest.mark.parametrize("history", [2, 100])
+def test_weights_that_change_after_convergence(history):
+    """A step that ends because the slope is flat is remembered like any other."""
+    paths = []
+    for library in (metaop, torch):
+        weight = library.nn.Parameter(library.tensor(np.linspace(-1, 1, 8)))
+        optimizer = library.optim.LBFGS([weight], max_iter=5, history_size=history)
+
+        def closure(library=library, weight=weight, optimizer=optimizer):
+            optimizer.zero_grad()
+            loss = ((weight[1:] - weight[:-1] ** 2) ** 2).sum() + ((1 - weight) ** 2).sum()
+            loss.backward()
+            return loss
+
+        losses = []
+        for number in range(8):
+            losses.append(optimizer.step(closure).item())
+            if number == 3:
+                with library.no_grad():
+                    weight.add_(0.1)
+        paths.append(losses)
+    np.testing.assert_allclose(*paths, rtol=1e-6, atol=1e-12)
+
+
 def test_a_history_whose_size_changes():
     """The latest entries stay, in their order, when the setting changes between steps."""
     _, optimizer = _fit(metaop, 5)
