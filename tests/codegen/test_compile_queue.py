@@ -9,11 +9,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from metaop.codegen.llvm.objects import compile_queue, object_code
 from metaop.codegen.llvm.objects.compile_queue import CompileQueue, Job
+from metaop.codegen.llvm.objects.stored import packed_text
 from metaop.codegen.llvm.target import host_target
 from metaop.errors import InternalError
 
@@ -155,6 +157,43 @@ def test_a_forked_process_compiles_what_was_with_a_worker(queue: CompileQueue) -
         os._exit(0 if queue.result(job) and not queue._workers else 1)
     queue._start_anew()
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_what_another_process_has_stored_is_not_compiled(
+    queue: CompileQueue, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("METAOP_CACHE_DIR", str(tmp_path))
+    jobs = [Job(text(k), host_target(), f"key {k}") for k in range(8)]
+    # Two processes that start together: what one of them has compiled, the other one reads.
+    for job in jobs:
+        queue.submit(job)
+    twins = [queue.submit(Job(job.text, job.target, job.key), 0) for job in jobs]
+    assert [queue.result(job) for job in jobs] == [queue.result(twin) for twin in twins]
+    assert sorted(job.was_stored + twin.was_stored for job, twin in zip(jobs, twins)) == [1] * 8
+    # Quick code will not do for a job that wants code for speed.
+    key, packed = "another key", packed_text(text(9))
+    quick = queue.submit(Job(text(9), host_target(), key, packed))
+    for wanted, was_stored in ((packed, True), (None, False), (packed, True)):
+        assert queue.result(quick)
+        job = queue.submit(Job(text(9), host_target(), key, wanted))
+        assert queue.result(job) and job.was_stored == was_stored
+
+
+def test_processes_compile_in_orders_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    def order(process: int) -> list[str]:
+        monkeypatch.setattr(os, "getpid", lambda: process)
+        done: list[str] = []
+        monkeypatch.setattr(
+            compile_queue, "compile_object", lambda text, *_, **__: done.append(text) or b"object"
+        )
+        queue = CompileQueue()
+        jobs = [queue.submit(Job(str(k), host_target())) for k in range(40)]
+        assert all(map(queue.result, jobs))
+        queue.close()
+        return done
+
+    first, second = order(1), order(2)
+    assert sorted(first) == sorted(second) and sum(map(str.__eq__, first, second)) < 10
 
 
 _PROGRAM = """

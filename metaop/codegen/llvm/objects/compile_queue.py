@@ -2,20 +2,23 @@
 
 LLVM compiles one module at a time in a process, whatever the number of threads. So if many are
 queued, worker processes take them from one end of the queue, and a thread that needs a result takes
-them from the other. If a worker cannot be started or dies, this process compiles more.
+any of them. If a worker cannot be started or dies, this process compiles more. Processes that start
+together, such as ranks, compile the same modules in different orders, and find on disk what another
+one has compiled.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import os
 import pickle
+import random
 import subprocess
 import sys
 import threading
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing import spawn
 from pathlib import Path
@@ -23,6 +26,7 @@ from pathlib import Path
 from metaop import settings
 from metaop.codegen.llvm.objects.compile_worker import BOOT
 from metaop.codegen.llvm.objects.object_code import compile_object
+from metaop.codegen.llvm.objects.stored import store_object, stored_object
 from metaop.codegen.llvm.target import Target
 from metaop.errors import InternalError
 from metaop.forking import register_at_fork
@@ -41,16 +45,33 @@ _LAST_WAIT = 2.0
 
 @dataclass(eq=False)
 class Job:
-    """A module, and its object once it is compiled."""
+    """A module, and its object once it is compiled; one with a key is stored on disk.
+
+    The object is quick code if there is a `packed` text to compile again.
+    """
 
     text: str
     target: Target
-    quick: bool = False
+    key: str | None = None
+    packed: bytes | None = None
     content: bytes | None = None
+    was_stored: bool = False
 
-    def do(self) -> None:
-        """Compiles it here."""
-        self.content = compile_object(self.text, self.target, quick=self.quick)
+    @property
+    def quick(self) -> bool:
+        """Whether quick code will do."""
+        return self.packed is not None
+
+    def do(self, compiled: Callable[[Job], bytes | None]) -> None:
+        """Reads the object that another process has stored by now, or compiles and stores it."""
+        found = self.key and stored_object(self.key, self.quick)
+        if found:
+            self.was_stored, self.content = True, found.content
+            return
+        content = compiled(self)
+        if content and self.key:
+            store_object(self.key, content, self.packed)
+        self.content = content
 
 
 class CompileQueue:
@@ -70,7 +91,8 @@ class CompileQueue:
     def _start_anew(self) -> None:
         """Resets the queue to no workers, because a forked child does not share its parent's."""
         self._changed = threading.Condition()
-        self._waiting: deque[Job] = deque()
+        self._waiting: list[Job] = []
+        self._order = random.Random(os.getpid())
         self._elsewhere: set[Job] = set()  # those that workers have
         self._workers: list[threading.Thread] = []
 
@@ -98,7 +120,7 @@ class CompileQueue:
     def _do_one(self, wanted: Job) -> None:
         with self._changed:
             if self._waiting:
-                job = self._waiting.pop()
+                job = self._waiting.pop(self._order.randrange(len(self._waiting)))
             elif wanted in self._elsewhere and self._changed.wait_for(
                 lambda: self._waiting or wanted not in self._elsewhere, _PATIENCE
             ):
@@ -106,7 +128,7 @@ class CompileQueue:
             else:
                 job = wanted
         try:
-            job.do()
+            job.do(_compiled_here)
         except InternalError:
             if job is wanted:
                 raise
@@ -126,7 +148,7 @@ class CompileQueue:
             with _worker(self._niceness) as process:
                 while job := self._next():
                     try:
-                        job.content = _asked(process, job)
+                        job.do(functools.partial(_asked, process))
                     finally:
                         with self._changed:
                             self._elsewhere.discard(job)
@@ -143,9 +165,13 @@ class CompileQueue:
             self._changed.wait_for(lambda: self._waiting or self._closed, _IDLE)
             if not self._waiting or self._closed:
                 return None
-            job = self._waiting.popleft()
+            job = self._waiting.pop(0)
             self._elsewhere.add(job)
             return job
+
+
+def _compiled_here(job: Job) -> bytes:
+    return compile_object(job.text, job.target, quick=job.quick)
 
 
 @contextlib.contextmanager

@@ -6,16 +6,15 @@ import functools
 import hashlib
 import threading
 import time
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
-from metaop.codegen.caches.disk import shared_cache
 from metaop.codegen.llvm import called
 from metaop.codegen.llvm.objects.compile_queue import CompileQueue, Job
 from metaop.codegen.llvm.objects.loader import Address, load_object
 from metaop.codegen.llvm.objects.object_code import VERSION, llvm_binding
+from metaop.codegen.llvm.objects.stored import packed_text, stored_object, unpacked_text
 from metaop.codegen.llvm.target import Target, host_target
 from metaop.forking import register_at_fork
 
@@ -93,7 +92,7 @@ class Code:
             if self._packed is None:
                 return self.address(symbol)
             if self._better is None:
-                job = Job(_unpacked(self._packed), host_target())
+                job = Job(unpacked_text(self._packed), host_target(), self.key)
                 self._better = _improvements().submit(job, most_workers=1)
             content = self._better.content
             if content is None:
@@ -107,8 +106,6 @@ class Code:
             self._earlier, self._addresses = self._addresses, better
             self._packed = None
             statistics.improved += 1
-        if cache := shared_cache():
-            cache.put(self.key, content)
         return self.address(symbol)
 
     def _loaded(self, made: Job | bytes) -> dict[str, Address]:
@@ -121,36 +118,12 @@ class Code:
     def _finished(self, job: Job) -> bytes:
         start = time.perf_counter()
         content = _queue().result(job)
-        statistics.compiled += 1
+        if job.was_stored:
+            statistics.loaded_from_disk += 1
+        else:
+            statistics.compiled += 1
         statistics.compile_seconds += time.perf_counter() - start
-        if cache := shared_cache():
-            if self._packed is None:
-                cache.put(self.key, content)
-            else:
-                cache.put(_quick(self.key), _joined(content, self._packed))
         return content
-
-
-def _quick(key: str) -> str:
-    """The key on disk of quick code, behind which stands its text."""
-    return f"{key}-quick"
-
-
-def _packed(text: str) -> bytes:
-    return zlib.compress(text.encode(), 1)
-
-
-def _unpacked(packed: bytes) -> str:
-    return zlib.decompress(packed).decode()
-
-
-def _joined(content: bytes, packed: bytes) -> bytes:
-    return len(content).to_bytes(8, "little") + content + packed
-
-
-def _separated(stored: bytes) -> tuple[bytes, bytes]:
-    end = 8 + int.from_bytes(stored[:8], "little")
-    return stored[8:end], stored[end:]
 
 
 def _called(symbol: str) -> Address | None:
@@ -194,8 +167,9 @@ def start_compiling(
         if code is None:
             for name in called.called_in([ir_text]):
                 _function(name, host_target())
-            job = _queue().submit(Job(ir_text, host_target(), quick), helpers)
-            code = _codes[key] = Code(key, symbols, job, _packed(ir_text) if quick else None)
+            packed = packed_text(ir_text) if quick else None
+            job = _queue().submit(Job(ir_text, host_target(), key, packed), helpers)
+            code = _codes[key] = Code(key, symbols, job, packed)
         return code
 
 
@@ -203,14 +177,9 @@ def stored_code(key: str, symbols: Sequence[str]) -> Code | None:
     """The code of a key that this process has or is compiling, or that is on disk."""
     with _lock:
         code = _codes.get(key)
-        if code is None and (cache := shared_cache()):
-            if content := cache.get(key):
-                code = Code(key, symbols, content)
-            elif content := cache.get(_quick(key)):
-                code = Code(key, symbols, *_separated(content))
-            if code is not None:
-                statistics.loaded_from_disk += 1
-                _codes[key] = code
+        if code is None and (found := stored_object(key)):
+            code = _codes[key] = Code(key, symbols, *found)
+            statistics.loaded_from_disk += 1
         return code
 
 

@@ -1,0 +1,57 @@
+"""Objects on disk: code for speed, or quick code and the text of which better code is made."""
+
+from __future__ import annotations
+
+import zlib
+from typing import NamedTuple
+
+from metaop.codegen.caches.disk import shared_cache
+
+_BYTES_OF_A_LENGTH = 8
+
+
+class Stored(NamedTuple):
+    """The object of a module; quick code has its `packed` text."""
+
+    content: bytes
+    packed: bytes | None = None
+
+
+def stored_object(key: str, quick: bool = True) -> Stored | None:
+    """What is stored under a key, code for speed if there is any; quick code only if it will do."""
+    cache = shared_cache()
+    if cache is None:
+        return None
+    if content := cache.get(key):
+        return Stored(content)
+    joined = cache.get(_quick(key)) if quick else None
+    if joined is None:
+        return None
+    end = _BYTES_OF_A_LENGTH + int.from_bytes(joined[:_BYTES_OF_A_LENGTH], "little")
+    return Stored(joined[_BYTES_OF_A_LENGTH:end], joined[end:])
+
+
+def store_object(key: str, content: bytes, packed: bytes | None) -> None:
+    """Stores an object; quick code with its packed text."""
+    cache = shared_cache()
+    if cache is None:
+        return
+    if packed is None:
+        cache.put(key, content)
+    else:
+        length = len(content).to_bytes(_BYTES_OF_A_LENGTH, "little")
+        cache.put(_quick(key), length + content + packed)
+
+
+def packed_text(text: str) -> bytes:
+    """LLVM IR text in a tenth of the bytes."""
+    return zlib.compress(text.encode(), 1)
+
+
+def unpacked_text(packed: bytes) -> str:
+    """The inverse of `packed_text`."""
+    return zlib.decompress(packed).decode()
+
+
+def _quick(key: str) -> str:
+    return f"{key}-quick"
