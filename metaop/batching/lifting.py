@@ -110,7 +110,22 @@ class _Lift:
                 found[node] = None
             elif not isinstance(node.op, Reduce):
                 read.extend(node.inputs)
-        return list(found)
+        return self._computed_once(found)
+
+    def _computed_once(self, given: Iterable[Node]) -> list[Node]:
+        """Those of the nodes that need no reduction which steps compute too.
+
+        Another kernel may round it differently, and the gradient of a maximum looks for it among
+        the values of which it is one.
+        """
+        found, roots = dict.fromkeys(given), [*self.body.carried, *self.kept]
+        while True:
+            inside = {x for x in topological(roots, found) if isinstance(x.op, Reduce)}
+            twice = [x for x in found if not inside.isdisjoint(topological(x.inputs))]
+            if not twice:
+                return list(found)
+            for node in twice:
+                del found[node]
 
     def _read_of_steps(self, term: Node) -> list[Node]:
         """What a term reads of its step, past maps and products of what maps have spread."""
