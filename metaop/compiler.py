@@ -39,6 +39,7 @@ from metaop.errors import UnsupportedError
 from metaop.fusion.explain import show_decisions
 from metaop.fusion.joining import join_reductions
 from metaop.fusion.simplify import simplify
+from metaop.fusion.slices import read_slices
 from metaop.fusion.split_complex import split_complex
 from metaop.fusion.sums import distribute_reduction, sum_to_select
 from metaop.fusion.unroll import unroll
@@ -117,6 +118,7 @@ PASSES = (
     ),
     Pass("join_reductions", on_nodes(join_reductions), "sums of like reductions become one"),
     Pass("split_reductions", split_reductions, "parts of few or long rows feed all processors"),
+    Pass("read_slices", on_nodes(read_slices), "loops read rows of stacks where they are"),
     Pass("recompute", recompute, "after the peak of memory, compute cheap values again"),
     Pass("group", group, "choose buffers and kernels: what shares a kernel skips memory"),
     Pass("schedule_steps", schedule_steps, "the step of a loop becomes a schedule of its own"),

@@ -26,6 +26,7 @@ class Body(NamedTuple):
     read the same value. `carried` are the values for the next step. `length` steps run, from the
     last position to the first if `reverse`. A `guarded` loop ends before the step for which its
     first carried value, a bool, is False. With `recompute`, gradients keep only carried values.
+    `starts` says for every flag in `sliced` which element position 0 reads; 0 if it is empty.
     """
 
     carried: tuple[Node, ...]
@@ -34,6 +35,7 @@ class Body(NamedTuple):
     reverse: bool = False
     guarded: bool = False
     recompute: bool = False
+    starts: tuple[int, ...] = ()
 
     @property
     def positions(self) -> range:
@@ -73,7 +75,11 @@ class Loop(MetaOp):
         step = 0
         while step != body.length and not (body.guarded and not carried[0]):
             position = body.positions[step] if body.length >= 0 else step
-            own = [x[position] if flag else x for x, flag in zip(rest, body.sliced)]
+            starts = body.starts or (0,) * len(rest)
+            own = [
+                x[start + position] if flag else x
+                for x, flag, start in zip(rest, body.sliced, starts)
+            ]
             found = evaluate(roots, [np.asarray(position, np.int64), *carried, *own])
             carried, values[position] = found[:count], found[-1]
             step += 1

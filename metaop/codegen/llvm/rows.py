@@ -156,13 +156,16 @@ class Steps:
         self.moving.append((slot, base, start, stride, mask, first))
         return slot
 
-    def _along(self, whole: int, nbytes: Any, first: int = _NONE) -> int:
-        """The slot of a step's element in a stack; with `first`, that of the step before it."""
+    def _along(self, whole: int, nbytes: Any, first: int = _NONE, start: Any = 0) -> int:
+        """The slot of a step's element in a stack; with `first`, that of the step before it.
+
+        Position 0 has element `start`.
+        """
         late = int(first != _NONE)
         if self.body.reverse:
-            end = self.body.length - 1 + late
+            end = self.body.length - 1 + late + start
             return self._move(whole, end * nbytes, -nbytes, _EVERY, first)
-        return self._move(whole, -late * nbytes, nbytes, _EVERY, first)
+        return self._move(whole, (start - late) * nbytes, nbytes, _EVERY, first)
 
     def _inputs(self) -> None:
         index, *inputs = self.schedule.inputs
@@ -173,8 +176,11 @@ class Steps:
             inputs, self.schedule.outputs, wholes, self._repetition.places
         ):
             self.slots[node] = self._carried(node.nbytes, new, whole, place)
-        for node, whole, flag in zip(inputs[count:], wholes[count:], self.body.sliced):
-            self.slots[node] = self._along(whole, node.nbytes) if flag else whole
+        starts = self.body.starts or (0,) * len(self.body.sliced)
+        for node, whole, flag, start in zip(
+            inputs[count:], wholes[count:], self.body.sliced, starts
+        ):
+            self.slots[node] = self._along(whole, node.nbytes, start=start) if flag else whole
 
     def _carried(self, nbytes: Any, new: Node, first: int, place: Any) -> int:
         """The slot of a value that a step reads and replaces by a new one."""
