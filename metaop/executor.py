@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from metaop import specialisation
+from metaop import settings, specialisation
 from metaop.codegen.backend import Program, Watchable, observers
-from metaop.codegen.budget import budget
+from metaop.codegen.budget import budget, present_budget
 from metaop.codegen.checks import unchecked
 from metaop.codegen.memory.buffers import Buffer
 from metaop.compiler import compile_subgraph
@@ -24,6 +24,7 @@ from metaop.errors import Location, MetaopError, describe_location
 from metaop.fusion.two_stages import with_short_scans
 from metaop.operators.basic import alias
 from metaop.pieces import Pieces
+from metaop.rerolling import rerolled
 from metaop.specialisation import Family, Found, Trial, program_for
 from metaop.unified_graph.composite import Signature
 from metaop.unified_graph.cut import Subgraph, apart, cut_at, finish, frontier, recorder
@@ -404,8 +405,7 @@ def compiled_for(subgraph: Subgraph, whole: bool = False) -> Compiled:
     if found is None or is_over or (whole and isinstance(found.program, Pieces)):
         begin = time.monotonic_ns()
         with _collection_paused():
-            made = Found(compile_subgraph(subgraph)) if is_over else program_for(subgraph, whole)
-            program, trial, is_new, family = made
+            program, trial, is_new, family = _made(subgraph, whole, is_over)
             if program is None:
                 program = Pieces(subgraph, program_of)
         uses = Counter(chain.from_iterable(map(subgraph.inputs_of, subgraph.order)))
@@ -424,6 +424,28 @@ def compiled_for(subgraph: Subgraph, whole: bool = False) -> Compiled:
     return found
 
 
+def _made(subgraph: Subgraph, whole: bool, is_over: bool) -> Found:
+    """A program for a subgraph, with loops where steps repeat; one for its sizes if `is_over`."""
+    loops = None
+    try:
+        if settings.get("METAOP_REROLL") and not present_budget():
+            loops = rerolled(subgraph, whole)
+        if loops is not None:
+            found = _made_alone(loops.subgraph, whole, is_over)
+            if found.program is None:
+                return found
+            return found._replace(program=loops.program(found.program, len(subgraph.leaves)))
+    except Exception:
+        # A bug here must cost the program only time; METAOP_VERIFY shows it.
+        if settings.get("METAOP_VERIFY"):
+            raise
+    return _made_alone(subgraph, whole, is_over)
+
+
+def _made_alone(subgraph: Subgraph, whole: bool, is_over: bool) -> Found:
+    return Found(compile_subgraph(subgraph)) if is_over else program_for(subgraph, whole)
+
+
 def program_of(subgraph: Subgraph) -> Program:
     """The compiled program of a whole subgraph."""
     return compiled_for(subgraph, whole=True).program
@@ -436,5 +458,11 @@ def clear_programs() -> None:
 
 
 def pending_subgraph(calls: Sequence[Call]) -> Subgraph:
-    """The subgraph that `realize(*calls)` would run, for inspection."""
+    """The subgraph that `realize(*calls)` would cut, for inspection."""
     return cut_at([call for call in calls if call.is_pending], live_residuals)
+
+
+def with_loops(subgraph: Subgraph) -> Subgraph:
+    """The subgraph for which a program is made: with loops where steps repeat."""
+    loops = rerolled(subgraph, whole=True) if settings.get("METAOP_REROLL") else None
+    return subgraph if loops is None else loops.subgraph

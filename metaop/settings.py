@@ -70,6 +70,7 @@ SETTINGS = (
         "wait, load code and share memory on Linux as on systems that lack what only Linux has",
     ),
     Setting("METAOP_NUM_THREADS", int, "0", "threads of a kernel; 0 means every core", most=_MOST),
+    Setting("METAOP_REROLL", bool, "true", "run loops that Python has written out as loops"),
     Setting(
         "METAOP_COMPILE_PROCESSES",
         int,

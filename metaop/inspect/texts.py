@@ -14,7 +14,7 @@ from metaop.codegen.show_schedule import show_schedule
 from metaop.compilations import compilations_of, plan_of
 from metaop.dist.picture import show_plan
 from metaop.errors import ArgumentError
-from metaop.executor import pending_subgraph
+from metaop.executor import pending_subgraph, with_loops
 from metaop.specialisation import described
 from metaop.tensor.core import Tensor
 from metaop.unified_graph.cut import Subgraph
@@ -141,11 +141,11 @@ def _sources(tensors: tuple[Tensor, ...], backend: str) -> Iterator[str]:
 
 
 def pending_of(tensors: tuple[Tensor, ...]) -> Subgraph:
-    """The subgraph that must run for the tensors. Raises ArgumentError if there is none."""
+    """The subgraph that runs for the tensors. Raises ArgumentError if there is none."""
     recorded = [tensor.call for tensor in tensors]
     if not any(call.is_pending for call in recorded):
         raise ArgumentError(
             "nothing is pending: the values of these tensors are already computed",
             fix="call it before the value is read (by print, item(), numpy() or optimizer.step())",
         )
-    return pending_subgraph(recorded)
+    return with_loops(pending_subgraph(recorded))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from metaop.elementwise.meta_op import apply
-from metaop.operators.steps import FixedStep, GeneralStep
+from metaop.operators.steps import FixedStep, GeneralStep, RecordedStep
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.composite import composite
 from metaop.unified_graph.loop import Body, body_inputs, last, stack
@@ -13,7 +13,7 @@ from metaop.unified_graph.node import Node, constant, input_node
 @composite(variadic=True)
 def repeat(
     operands: tuple[Node, ...],
-    step: GeneralStep | FixedStep,
+    step: GeneralStep | FixedStep | RecordedStep,
     hidden: int,
     sliced: tuple[bool, ...],
     length: int,

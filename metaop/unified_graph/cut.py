@@ -180,15 +180,17 @@ def assemble(
     order: list[Call],
     outputs: list[Call],
     spread: dict[Call, tuple[Call, ...]] | None = None,
+    first: Sequence[Call] = (),
 ) -> Subgraph:
     """The subgraph of the calls of `order`; whatever else they read is a leaf.
 
-    The operands of calls with many are spread, unless `spread` gives them.
+    The operands of calls with many are spread, unless `spread` gives them. The leaves in `first`
+    come first, even if no call reads them.
     """
-    leaves: list[Call] = []
+    leaves = list(first)
     signatures: list[int] = []
-    wiring: list[int] = []
-    numbers: dict[Call, int] = {}
+    wiring = [-1 if leaf.scalar is None else -2 for leaf in leaves]
+    numbers = {leaf: number + 1 for number, leaf in enumerate(leaves)}
     for call in order:
         inputs = call.inputs
         if len(inputs) > _MANY_OPERANDS:
@@ -254,7 +256,10 @@ def _spread(order: Sequence[Call]) -> dict[Call, tuple[Call, ...]]:
 
 def _joins(call: Call) -> bool:
     """Whether a call takes any number of tensors and is not an update."""
-    return call.signature is not None and call.signature.composite.differentiable
+    if call.signature is None:
+        return False
+    composite = call.signature.composite
+    return composite.variadic and composite.differentiable
 
 
 def _pending_order(roots: Sequence[Call]) -> list[Call]:

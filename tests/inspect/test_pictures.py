@@ -242,7 +242,9 @@ def test_the_step_of_a_loop_lies_inside_of_it() -> None:
         )
 
 
-def test_large_graphs_are_drawn_shorter() -> None:
+def test_large_graphs_are_drawn_shorter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("METAOP_REROLL", "0")
+
     def chains() -> metaop.Tensor:
         total = x = normal(7)
         for k in range(150):

@@ -113,6 +113,24 @@ class Buffer:
             return self.view((), dtype).item()
         return kind.from_address(self.address).value
 
+    def parts(self, count: int) -> list[Buffer]:
+        """The buffer as equal parts, which share its memory and keep all of it alive.
+
+        Parts that would lie at addresses which kernels cannot take are copies.
+        """
+        nbytes, memory = self.nbytes // count, np.asarray(self)
+        starts = range(self.address, self.address + count * nbytes, nbytes or 1)
+        if nbytes % _FOREIGN_ALIGNMENT or not nbytes:
+            return [Buffer.from_numpy(one.copy()) for one in memory.reshape(count, nbytes)]
+        found: list[Buffer] = []
+        for position, address in enumerate(starts):
+            part = _new_buffer(PartOfBuffer)
+            part.address, part.nbytes = address, nbytes
+            part._owner, part._size_class = memory, None
+            part.whole, part.position = self, position
+            found.append(part)
+        return found
+
     def copy(self) -> Buffer:
         """A copy of the buffer."""
         copied = allocate(self.nbytes)
@@ -151,6 +169,15 @@ class Buffer:
             if allocator.cached + nbytes <= allocator.limit:
                 allocator.cached += nbytes
                 size_class.blocks.append((self.address, self._owner))
+
+
+class PartOfBuffer(Buffer):
+    """One of equal parts of another buffer, `whole`, by its position."""
+
+    __slots__ = ("whole", "position")
+
+    whole: Buffer
+    position: int
 
 
 class _LostBuffer(Buffer):

@@ -1,0 +1,109 @@
+"""Loops that Python has written out give the values of their copies, and become loops."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import metaop as mo
+from metaop import Tensor, executor, rerolling
+from metaop.operators.repetition import repeat
+from metaop.rerolling.program import Rerolled
+from metaop.unified_graph.cut import Subgraph
+from tests.rerolling.programs import PROGRAMS, Program
+
+_STEPS = 11
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[Rerolled]:
+    """The subgraphs with loops that are made."""
+    found = []
+
+    def watched(subgraph: Subgraph, whole: bool = False) -> Rerolled | None:
+        one = rerolling.rerolled(subgraph, whole)
+        found.extend([] if one is None else [one])
+        return one
+
+    monkeypatch.setattr(executor, "rerolled", watched)
+    return found
+
+
+def run(program: Program) -> list[np.ndarray]:
+    """The values of a program that is compiled anew."""
+    executor.clear_programs()
+    mo.manual_seed(0)
+    return [one.detach().numpy() for one in program(_STEPS)]
+
+
+def loops_in(made: list[Rerolled]) -> list[int]:
+    """The number of loops in each subgraph."""
+    return [sum(_is_loop(call) for call in one.subgraph.order) for one in made]
+
+
+def _is_loop(call: object) -> bool:
+    signature = call.signature  # type: ignore[attr-defined]
+    return signature is not None and signature.composite is repeat
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+def test_loops_give_the_values_of_their_copies(
+    program: Program, made: list[Rerolled], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as context:
+        context.setenv("METAOP_REROLL", "0")
+        expected = run(program)
+    assert not made
+    found = run(program)
+    assert sum(loops_in(made)) == PROGRAMS[program]
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
+
+
+def small(x: Tensor, steps: int) -> Tensor:
+    """Elementwise steps."""
+    for _ in range(steps):
+        x = x * x * 0.5 + 0.1
+    return x
+
+
+def test_values_of_elementwise_steps_stay_in_registers(made: list[Rerolled]) -> None:
+    x = mo.rand(1 << 15)
+    float(small(x, 20).sum())
+    assert not made
+    float(small(x[:100], 20).sum())
+    assert loops_in(made) == [1]
+
+
+def test_layers_that_are_made_in_a_loop_own_their_weights(made: list[Rerolled]) -> None:
+    layers = [mo.nn.Linear(8, 8) for _ in range(12)]
+    float(layers[0].weight.sum())
+    assert not made
+
+
+def test_states_of_all_steps_share_one_stack() -> None:
+    executor.clear_programs()
+    w = mo.rand(16, 16)
+    h = mo.rand(16, 16)
+    w.tolist(), h.tolist()
+    states = []
+    for _ in range(20):
+        h = mo.tanh(h @ w)
+        states.append(h)
+    addresses = [one.data_ptr() for one in states]
+    assert set(np.diff(addresses[:-1])) == {16 * 16 * 4}
+    # A write through one of them changes no other.
+    kept = states[3].clone()
+    states[4].zero_()
+    states[5].numpy()[...] = 1
+    assert mo.equal(states[3], kept) and float(states[4].sum()) == 0
+    assert not mo.equal(states[6], mo.ones(16, 16))
+
+
+def test_an_error_names_the_line_within_the_steps() -> None:
+    executor.clear_programs()
+    table, index, h = mo.rand(5, 4), mo.tensor([0, 7]), mo.zeros(2, 4)
+    for _ in range(10):
+        h = mo.tanh(h @ mo.rand(4, 4)) + table[index]
+    with pytest.raises(IndexError, match=r"test_programs\.py"):
+        h.tolist()
