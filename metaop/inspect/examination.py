@@ -239,7 +239,7 @@ def _work_of(subgraph: Subgraph) -> tuple[KernelWork, ...]:
     is_shown = settings.get("METAOP_DUMP") or settings.get("METAOP_EXPLAIN")
     if device.placement is not None or backend_of(device) != "llvm" or is_shown:
         return ()
-    return program_work(schedule(*subgraph.expand(), host_machine())).kernels
+    return program_work(schedule(*executor.with_loops(subgraph).expand(), host_machine())).kernels
 
 
 def _has_gradients(subgraph: Subgraph) -> bool:
