@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from metaop.rerolling.elements import Element, Stacked, Value, Whole
 from metaop.rerolling.loop import Loop
-from metaop.rerolling.periods import Run
+from metaop.rerolling.periods import FEWEST_COPIES, Run
 from metaop.rerolling.recorded import Recorded
 from metaop.rerolling.steps import FEWEST_CALLS, Steps
 from metaop.unified_graph.node import topological
@@ -30,12 +30,22 @@ class Loops:
         self.recorded = recorded
         self.found: list[Loop] = []
         self.home: dict[Call, tuple[Loop, int, int]] = {}
+        self._places = {call: place for place, call in enumerate(recorded.calls)}
         for run in runs:
-            for copies in self._cuts(run):
-                loop = Steps(self.recorded, self.element, copies).loop(len(self.found))
-                if loop is not None and _pays(loop) and not self._keeps_results(loop):
-                    self._add(loop)
-                    break
+            self._take(run)
+
+    def _take(self, run: Run) -> None:
+        """Finds the longest loop of a run, then others in what is left of it."""
+        if run.end - run.start < FEWEST_COPIES * run.period:
+            return
+        for copies in self._cuts(run):
+            loop = Steps(self.recorded, self.element, copies).loop(len(self.found))
+            if loop is not None and _pays(loop) and not self._keeps_results(loop):
+                self._add(loop)
+                start, end = self._places[loop.copies[0][0]], self._places[loop.copies[-1][-1]]
+                self._take(run._replace(end=start))
+                self._take(run._replace(start=end + 1))
+                return
 
     def element(self, value: Value) -> Element | None:
         """A value as an element of a stack or of another tensor, if it is one."""

@@ -9,7 +9,7 @@ import metaop as mo
 from metaop import Tensor, executor, rerolling
 from metaop.operators.repetition import repeat
 from metaop.rerolling.program import Rerolled
-from metaop.unified_graph.cut import Subgraph
+from metaop.unified_graph.cut import Subgraph, recorder
 from tests.rerolling.programs import PROGRAMS, Program
 
 _STEPS = 11
@@ -107,3 +107,24 @@ def test_an_error_names_the_line_within_the_steps() -> None:
         h = mo.tanh(h @ mo.rand(4, 4)) + table[index]
     with pytest.raises(IndexError, match=r"test_programs\.py"):
         h.tolist()
+
+
+def test_more_steps_than_may_be_pending(
+    made: list[Rerolled], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first part of the steps runs earlier; the gradient reads two stacks of each value."""
+    x, w = mo.rand(4, 90, 3, dtype=mo.float64), mo.rand(3, 3, dtype=mo.float64) * 0.5
+    for leaf in (x, w.requires_grad_()):
+        leaf.tolist()
+    gradients = []
+    for limit in ("100", "4000"):
+        monkeypatch.setenv("METAOP_PENDING_LIMIT", limit)
+        monkeypatch.setattr(recorder, "_room", 0)
+        executor.clear_programs()
+        h, states = mo.zeros(4, 3, dtype=mo.float64), []
+        for t in range(90):
+            h = mo.tanh(h @ w + x[:, t])
+            states.append(h)
+        gradients += mo.autograd.grad(mo.stack(states, 1).pow(2).sum(), w)
+    np.testing.assert_allclose(gradients[0].numpy(), gradients[1].numpy(), rtol=1e-10)
+    assert len(made) > 2 and sum(loops_in(made)) > 6, loops_in(made)
