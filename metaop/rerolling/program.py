@@ -80,7 +80,7 @@ class Rerolled(NamedTuple):
 class _WithoutLoops:
     """A program on other arguments, whose results may be elements of those of another program.
 
-    Elements share the memory of the result, which lives as long as one of them.
+    Elements are parts of the result, whose memory lives as long as one of them.
     """
 
     def __init__(self, program: Program, rerolled: Rerolled) -> None:
@@ -110,6 +110,9 @@ class _WithoutLoops:
                 found.append(buffers[number])
                 continue
             if number not in parts:
-                parts[number] = buffers[number].parts(self._lengths[number])
+                stack = buffers[number]
+                # Users may write a value through NumPy, so no other one has its memory.
+                apart = stack.copy() if number in places else stack
+                parts[number] = apart.parts(self._lengths[number])
             found.append(parts[number][position])
         return found

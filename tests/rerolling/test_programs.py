@@ -100,6 +100,24 @@ def test_states_of_all_steps_share_one_stack() -> None:
     assert not mo.equal(states[6], mo.ones(16, 16))
 
 
+def test_a_stack_and_the_states_in_it_have_memory_of_their_own(made: list[Rerolled]) -> None:
+    w, h = mo.rand(16, 16), mo.rand(16, 16)
+    for leaf in (w, h):
+        leaf.tolist()
+    executor.clear_programs()
+    states = []
+    for _ in range(20):
+        h = mo.tanh(h @ w)
+        states.append(h)
+    stack = mo.stack(states)
+    kept = stack.clone()
+    stack.numpy()[...] = 7
+    assert loops_in(made) == [1]
+    assert all(mo.equal(one, other) for one, other in zip(states, kept))
+    states[5].numpy()[...] = 8
+    assert float(stack.max()) == 7 and float(states[6].max()) < 2
+
+
 def test_an_error_names_the_line_within_the_steps() -> None:
     executor.clear_programs()
     table, index, h = mo.rand(5, 4), mo.tensor([0, 7]), mo.zeros(2, 4)
