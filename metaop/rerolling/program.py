@@ -102,7 +102,11 @@ class _WithoutLoops:
         ]
         places = self._places
         taken = {n: memory[k] for n, k in places.items() if k in memory} if memory else None
-        buffers = self._program.run(given, taken)
+        joint = [x for x, one in zip(given, self._arguments) if not isinstance(one, int)]
+        buffers = [
+            x.copy() if any(x is one for one in joint) else x
+            for x in self._program.run(given, taken)
+        ]
         parts: dict[int, list[Buffer]] = {}
         found = []
         for number, position in self._outputs:

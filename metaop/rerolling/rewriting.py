@@ -8,7 +8,7 @@ from typing import Any
 
 from metaop.differentiation.tape import add_cotangents
 from metaop.operators import shaping
-from metaop.operators.basic import constant_fill
+from metaop.operators.basic import clone, constant_fill
 from metaop.operators.repetition import repeat
 from metaop.operators.steps import Origin, Outputs, RecordedCall, RecordedStep, Wires
 from metaop.operators.view_write import view_write
@@ -244,7 +244,9 @@ class _Rewriting:
                     shape = (*shape[:dim], 1, *shape[dim:])
             pieces.append(self._shaped(one, shape))
         if len(pieces) == 1:
-            return pieces[0]
+            (one,) = pieces
+            # A joined value has memory of its own, also if it is all of an argument.
+            return self._call(clone, [one]) if self.recorded.is_leaf((one, 0)) else one
         return self._call(shaping.concatenate, pieces, (dim, dtype))
 
     # --- loops --------------------------------------------------------------------------------

@@ -118,6 +118,39 @@ def test_a_stack_and_the_states_in_it_have_memory_of_their_own(made: list[Reroll
     assert float(stack.max()) == 7 and float(states[6].max()) < 2
 
 
+def test_joined_rows_of_an_argument_have_memory_of_their_own(made: list[Rerolled]) -> None:
+    x, w, h = mo.rand(20, 16, 16), mo.rand(16, 16), mo.zeros(16, 16)
+    for leaf in (x, w, h):
+        leaf.tolist()
+    executor.clear_programs()
+    rows = list(x)
+    for row in rows:
+        h = mo.tanh(h @ w + row)
+    stack = mo.stack(rows)
+    kept = x.clone()
+    stack.numpy()[...] = 7
+    assert loops_in(made) == [1]
+    assert mo.equal(x, kept) and float(h.max()) < 2
+
+
+def test_joined_states_of_an_earlier_program_have_memory_of_their_own() -> None:
+    w, h = mo.rand(16, 16), mo.zeros(16, 16)
+    executor.clear_programs()
+    states = []
+    for _ in range(20):
+        h = mo.tanh(h @ w + 0.1)
+        states.append(h)
+    h.tolist()
+    kept = [state.clone() for state in states]
+    for one in kept:
+        one.tolist()
+    for state in states[:-1]:
+        h = mo.tanh(h @ w + state)
+    stack = mo.stack(states[:-1])
+    stack.numpy()[...] = 7
+    assert all(mo.equal(one, other) for one, other in zip(states, kept)) and float(h.max()) < 2
+
+
 def test_an_error_names_the_line_within_the_steps() -> None:
     executor.clear_programs()
     table, index, h = mo.rand(5, 4), mo.tensor([0, 7]), mo.zeros(2, 4)
