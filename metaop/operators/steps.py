@@ -163,11 +163,6 @@ class RecordedStep(NamedTuple):
     calls: tuple[RecordedCall, ...]
     results: Wires
 
-    @property
-    def result_count(self) -> int:
-        """The number of results."""
-        return len(self.results.sources)
-
     def nodes(self, inputs: Sequence[Node]) -> list[Node]:
         """The results on nodes for the inputs."""
         values = list(inputs)

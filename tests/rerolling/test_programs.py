@@ -133,22 +133,22 @@ def test_joined_rows_of_an_argument_have_memory_of_their_own(made: list[Rerolled
     assert mo.equal(x, kept) and float(h.max()) < 2
 
 
-def test_joined_states_of_an_earlier_program_have_memory_of_their_own() -> None:
-    w, h = mo.rand(16, 16), mo.zeros(16, 16)
+def test_joined_rows_of_an_earlier_program_have_memory_of_their_own(made: list[Rerolled]) -> None:
+    x, w, h = mo.rand(16, 20, 16), mo.rand(16, 16), mo.zeros(16, 16)
+    for leaf in (x, w, h):
+        leaf.tolist()
     executor.clear_programs()
-    states = []
-    for _ in range(20):
-        h = mo.tanh(h @ w + 0.1)
-        states.append(h)
+    rows = list(x.unbind(1))
+    for row in rows:
+        h = mo.tanh(h @ w + row)
     h.tolist()
-    kept = [state.clone() for state in states]
-    for one in kept:
-        one.tolist()
-    for state in states[:-1]:
-        h = mo.tanh(h @ w + state)
-    stack = mo.stack(states[:-1])
+    for row in rows:
+        h = mo.tanh(h @ w - row)
+    stack = mo.stack(rows)
+    kept = x.clone()
     stack.numpy()[...] = 7
-    assert all(mo.equal(one, other) for one, other in zip(states, kept)) and float(h.max()) < 2
+    assert loops_in(made) == [1, 1]
+    assert all(mo.equal(row, kept[:, t]) for t, row in enumerate(rows)) and float(h.max()) < 2
 
 
 def test_an_error_names_the_line_within_the_steps() -> None:
