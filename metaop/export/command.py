@@ -29,6 +29,14 @@ def add_command(commands: Any) -> None:
         help="fixes the size of a named axis; others are parameters of the function",
     )
     compile.add_argument(
+        "--exact",
+        action="append",
+        default=[],
+        type=_sizes,
+        metavar="NAME=VALUE,...",
+        help="code of its own, which may be faster, for calls with these sizes",
+    )
+    compile.add_argument(
         "--weights-beside", action="store_true", help="write the weights to a separate file"
     )
     compile.set_defaults(run=run)
@@ -37,6 +45,10 @@ def add_command(commands: Any) -> None:
 def _size(text: str) -> tuple[str, int]:
     name, _, value = text.partition("=")
     return name, int(value)
+
+
+def _sizes(text: str) -> dict[str, int]:
+    return dict(map(_size, text.split(",")))
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -52,6 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
             arguments.target,
             dict(arguments.size),
             embed=not arguments.weights_beside,
+            exact=arguments.exact,
         )
     except (MetaopError, OSError) as error:
         print(f"metaop compile: {error}", file=sys.stderr)

@@ -6,7 +6,7 @@ program's temporaries, followed by scratch memory for one kernel at a time; noth
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from metaop.codegen.llvm.emission.scratch import SCRATCH
@@ -46,13 +46,14 @@ class Copy(NamedTuple):
 
 
 class Driver(NamedTuple):
-    """The contents of the function: its first parameters are `sizes`, with bounds, then `pointers`.
+    """A variant of the function, for sizes of which some are `fixed`.
 
-    `symbols` has the operand of each symbol of `env`, by name. The arena has `arena_bytes` for
-    temporaries, followed by `scratch_bytes`. The `loops` keep so many addresses in `slots`.
+    Its first parameters are all `sizes`, with bounds, then `pointers`. `symbols` has the operand of
+    each symbol of `env`, by name. The arena has `arena_bytes` for temporaries, followed by
+    `scratch_bytes`. The `loops` keep so many addresses in `slots`.
     """
 
-    name: str
+    fixed: Mapping[str, int]
     sizes: Sequence[tuple[str, int, int | None, int]]
     pointers: Sequence[str]
     launches: Sequence[Launch | Repeat]
@@ -70,19 +71,59 @@ class Driver(NamedTuple):
         return [] if self.env is None else list(dict.fromkeys(self.env.guards))
 
 
-def driver_text(driver: Driver) -> str:
-    """The module of a driver: `NAME_run` and, with sizes, `NAME_arena_bytes`."""
-    kernels = dict.fromkeys(launch.kernel for launch in every_launch(driver.launches))
+def driver_text(name: str, drivers: Sequence[Driver]) -> str:
+    """The module of the drivers of a library: `NAME_run` and, with sizes, `NAME_arena_bytes`.
+
+    A call runs the first driver whose fixed sizes it has; the last one has none.
+    """
+    launches = (launch for driver in drivers for launch in every_launch(driver.launches))
+    kernels = dict.fromkeys(launch.kernel for launch in launches)
     parts = [f"declare void @{kernel}(ptr, ptr, i64, i64, ptr)" for kernel in kernels]
-    parts += [_DECLARATIONS, _run(driver)]
-    if driver.sizes:
-        parts.append(_arena_bytes(driver))
+    parts.append(_DECLARATIONS)
+    if len(drivers) == 1:
+        parts.append(_run(f"{name}_run", drivers[0]))
+    else:
+        runs = [f"{name}_run_{number}" for number, _ in enumerate(drivers)]
+        parts += map(_run, runs, drivers)
+        parts.append(_chosen("i32", f"{name}_run", runs, drivers, drivers[0].pointers))
+    if drivers[0].sizes:
+        totals = [f"{name}_arena_bytes_{number}" for number, _ in enumerate(drivers)]
+        parts += map(_arena_bytes, totals, drivers)
+        parts.append(_chosen("i64", f"{name}_arena_bytes", totals, drivers, ()))
     return "\n".join(parts)
 
 
-def _arena_bytes(driver: Driver) -> str:
-    parameters = ", ".join(f"i64 %{name}" for name, *_ in driver.sizes)
-    lines = [f"define i64 @{driver.name}_arena_bytes({parameters}) {{", "entry:"]
+def _chosen(
+    result: str,
+    name: str,
+    functions: Sequence[str],
+    drivers: Sequence[Driver],
+    pointers: Sequence[str],
+) -> str:
+    """The function that calls the first one whose driver has the sizes of the call."""
+    sizes = [f"i64 %{size}" for size, *_ in drivers[0].sizes]
+    parameters = ", ".join([*sizes, *(f"ptr %{pointer}" for pointer in pointers)])
+    lines = [f"define {result} @{name}({parameters}) {{", "entry:"]
+    for number, (function, driver) in enumerate(zip(functions, drivers)):
+        fits = "true"
+        for place, (size, value) in enumerate(driver.fixed.items()):
+            here = f"%is_{number}_{place}"
+            lines.append(f"  {here} = icmp eq i64 %{size}, {value}")
+            lines.append(f"  %fits_{number}_{place} = and i1 {fits}, {here}")
+            fits = f"%fits_{number}_{place}"
+        lines += [
+            f"  br i1 {fits}, label %found_{number}, label %other_{number}",
+            f"found_{number}:",
+            f"  %result_{number} = call {result} @{function}({parameters})",
+            f"  ret {result} %result_{number}",
+            f"other_{number}:",
+        ]
+    return "\n".join([*lines, "  unreachable", "}", ""])
+
+
+def _arena_bytes(name: str, driver: Driver) -> str:
+    parameters = ", ".join(f"i64 %{size}" for size, *_ in driver.sizes)
+    lines = [f"define i64 @{name}({parameters}) {{", "entry:"]
     writer = IntegerWriter(lines, driver.symbols)
     total = writer.integer(driver.arena_bytes + driver.scratch_bytes)
     return "\n".join([*lines, f"  ret i64 {total}", "}", ""])
@@ -101,14 +142,14 @@ failed:
 """
 
 
-def _run(driver: Driver) -> str:
-    parameters = [f"i64 %{name}" for name, *_ in driver.sizes]
-    parameters += [f"ptr %{name}" for name in driver.pointers]
+def _run(name: str, driver: Driver) -> str:
+    parameters = [f"i64 %{size}" for size, *_ in driver.sizes]
+    parameters += [f"ptr %{pointer}" for pointer in driver.pointers]
     launches = list(every_launch(driver.launches))
     widest = max([len(launch.buffers) for launch in launches], default=1)
     most = max([len(launch.arguments) for launch in launches], default=0)
     lines = [
-        f"define i32 @{driver.name}_run({', '.join(parameters)}) {{",
+        f"define i32 @{name}({', '.join(parameters)}) {{",
         "entry:",
         f"  %error = alloca [6 x i64], align {ALIGNMENT}",
         f"  %buffers = alloca [{max(widest, 1)} x ptr], align {ALIGNMENT}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shutil
@@ -39,6 +40,8 @@ from metaop.unified_graph.symbolic import NotGeneralError, maximum
 
 # Code and constants must be within two gigabytes.
 _MOST_EMBEDDED = 1 << 30
+# As many sizes may be 1, each in a variant of its own and with any others.
+_MOST_ONES = 3
 
 
 class Library(NamedTuple):
@@ -55,13 +58,15 @@ def compile_library(
     target: str = "native",
     sizes: Mapping[str, int] | None = None,
     embed: bool = True,
+    exact: Sequence[Mapping[str, int]] = (),
 ) -> None:
     """Compiles a program to `libNAME.so` or `NAME.o`, and writes the header `NAME.h` (`libNAME.h`).
 
     `target` is "native", a level of x86-64 or "aarch64"; `sizes` fixes sizes by name, the others
-    stay parameters. With `embed`, the weights are in the library, otherwise in `NAME.weights` next
-    to it. Raises ArgumentError for unknown names, and UnsupportedError if there is no linker or the
-    system is not Linux.
+    stay parameters. Calls with one of the sizes in `exact` run code of their own, which may be
+    faster. With `embed`, the weights are in the library, otherwise in `NAME.weights` next to it.
+    Raises ArgumentError for unknown names, and UnsupportedError if there is no linker or the system
+    is not Linux.
     """
     path = Path(output)
     if path.suffix not in (".so", ".o"):
@@ -72,7 +77,7 @@ def compile_library(
         _linker()
     name = re.sub(r"\W", "_", path.stem.removeprefix("lib")) or "program"
     name = f"_{name}" if name[0].isdigit() else name
-    made = made_library(program, name, processor, dict(sizes or {}), embed)
+    made = made_library(program, name, processor, dict(sizes or {}), embed, exact)
     path.with_suffix(".h").write_text(made.header)
     if made.weights is not None:
         path.with_suffix(".weights").write_bytes(made.weights)
@@ -127,10 +132,15 @@ def _link(part: Path, path: Path) -> None:
 
 
 def made_library(
-    program: Program, name: str, target: Target, fixed: dict[str, int], embed: bool
+    program: Program,
+    name: str,
+    target: Target,
+    fixed: Mapping[str, int],
+    embed: bool,
+    exact: Sequence[Mapping[str, int]] = (),
 ) -> Library:
     """The object and the header of a program, whose function names begin with `name`."""
-    planned = _Planned(program, name, target, fixed)
+    planned = _Planned(program, name, target, fixed, exact)
     if embed and len(planned.weights) > _MOST_EMBEDDED:
         raise UnsupportedError(
             f"{len(planned.weights)} bytes of weights are too many for code to reach",
@@ -139,7 +149,7 @@ def made_library(
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "weights"
         file.write_bytes(planned.weights)
-        texts = [driver_text(planned.driver(embed)), *planned.kernel_texts()]
+        texts = [driver_text(name, planned.drivers(embed)), *planned.kernel_texts()]
         if embed and planned.weights:
             texts[0] += _embedded(planned.weights_symbol, file, len(planned.weights))
         exported = {f"{name}_run", f"{name}_arena_bytes"}
@@ -164,33 +174,27 @@ def _embedded(symbol: str, file: Path, count: int) -> str:
 
 
 class _Planned:
-    """A program whose kernels, launches and memory are planned for a target."""
+    """The variants of a program for a target, and the kernels and weights that they share."""
 
-    def __init__(self, program: Program, name: str, target: Target, fixed: dict[str, int]) -> None:
+    def __init__(
+        self,
+        program: Program,
+        name: str,
+        target: Target,
+        fixed: Mapping[str, int],
+        exact: Sequence[Mapping[str, int]],
+    ) -> None:
         self.program, self.name, self.target = program, name, target
-        known = {size.name: size for size in program.sizes}
-        for key, value in fixed.items():
-            if key not in known or not known[key].admits(value):
-                listed = ", ".join(known) or "none"
-                raise ArgumentError(f"{key} = {value} is not a size of the program ({listed})")
-        # Size 1 needs different code, so it needs a separate library.
-        self.sizes = [
-            size._replace(min=max(size.min, 2)) for size in program.sizes if size.name not in fixed
+        _check_values(program.sizes, fixed)
+        free = [size for size in program.sizes if size.name not in fixed]
+        for values in exact:
+            _check_values(free, values)
+        may_be_one = [size for size in free if size.admits(1)][:_MOST_ONES]
+        self.sizes = [size if size in may_be_one else _not_one(size) for size in free]
+        self._variants = [
+            _Variant(program, target, {**fixed, **own}, self.sizes)
+            for own in _sizes_of_variants(self.sizes, exact)
         ]
-        self.env = ShapeEnv() if self.sizes else None
-        self._symbols = {size.name: self._symbol(size) for size in self.sizes}
-        try:
-            inputs, weights, outputs = program.nodes({**fixed, **self._symbols})
-            self._inputs, self._outputs = inputs, outputs
-            self._schedule = schedule([*inputs, *weights], outputs, machine_for(target), self.env)
-        except Damage as reason:
-            raise ArgumentError(f"the program has no form for {fixed}: {reason}") from None
-        except NotGeneralError as reason:
-            raise UnsupportedError(
-                f"no library can serve all sizes of this program: {reason}",
-                fix="fix them: --size name=value",
-            ) from None
-        self._numbering = Slots(self._schedule)
         self._kernels: dict[str, str] = {}
         self._cache: KernelCache[str] = KernelCache(self._kernel)
         self.weights, self._weight_offsets = self._packed()
@@ -199,10 +203,6 @@ class _Planned:
     def weights_symbol(self) -> str:
         """The symbol of the embedded weights, unique to this library."""
         return f"{self.name}_weights"
-
-    def _symbol(self, size: Size) -> Any:
-        assert self.env is not None
-        return self.env.symbol(max(size.example, 2), size.min)
 
     def _kernel(self, nest: LoopNest) -> str:
         symbol = f"{self.name}_kernel_{len(self._kernels)}"
@@ -217,15 +217,9 @@ class _Planned:
 
     def _packed(self) -> tuple[bytes, dict[int, int]]:
         """The weights that launches read, one after another, and the offset of each slot."""
-        first = len(self._inputs)
-        used = {
-            self._numbering.of[node]
-            for launch in self._schedule.launches
-            for node in launch.buffers
-        }
-        used |= {number for passed, number in self._numbering.results if passed}
+        used = set().union(*(variant.used_slots() for variant in self._variants))
         content, offsets = bytearray(), {}
-        for slot, tensor in enumerate(self.program.weights.values(), first):
+        for slot, tensor in enumerate(self.program.weights.values(), len(self.program.inputs)):
             if slot in used:
                 offsets[slot] = len(content)
                 array: np.ndarray = tensor.detach()._array()  # type: ignore[attr-defined]
@@ -233,10 +227,110 @@ class _Planned:
                 content += bytes(-len(content) % ALIGNMENT)
         return bytes(content), offsets
 
-    def _places(self) -> dict[int, Place]:
+    def drivers(self, embed: bool) -> list[Driver]:
+        """The variants of the library's function, in the order in which they are tried."""
+        base = f"@{self.weights_symbol}" if embed else "weights"
+        weights = {slot: Place(base, at) for slot, at in self._weight_offsets.items()}
+        pointers = ["weights"] if self.weights and not embed else []
+        return [
+            variant.driver(weights, pointers, self._cache.kernel_for) for variant in self._variants
+        ]
+
+    def signature(self, beside: bool) -> Signature:
+        """The contents of the header."""
+        *_, driver = self.drivers(not beside)
+        general = self._variants[-1]
+        total = driver.arena_bytes + driver.scratch_bytes
+        return Signature(
+            self.name,
+            self.target.cpu,
+            [size.name for size in self.sizes],
+            [*map(_bounds, self.sizes), *map(general.named, driver.guards)],
+            None if self.sizes else int(total),
+            len(self.weights) if beside else None,
+            [
+                Array(one.name, one.dtype, [general.named(extent) for extent in node.shape])
+                for one, node in zip(self.program.inputs, general.inputs)
+            ],
+            [
+                Array(name, node.dtype, [general.named(extent) for extent in node.shape])
+                for name, node in zip(self.program.outputs, general.outputs)
+            ],
+        )
+
+
+def _check_values(sizes: Sequence[Size], values: Mapping[str, int]) -> None:
+    """Raises ArgumentError for a value that no size may have."""
+    known = {size.name: size for size in sizes}
+    for name, value in values.items():
+        if name not in known or not known[name].admits(value):
+            listed = ", ".join(known) or "none"
+            raise ArgumentError(f"{name} = {value} is not a size of the program ({listed})")
+
+
+def _not_one(size: Size) -> Size:
+    return size._replace(min=max(size.min, 2))
+
+
+def _sizes_of_variants(
+    sizes: Sequence[Size], exact: Sequence[Mapping[str, int]]
+) -> list[dict[str, int]]:
+    """The sizes that each variant fixes, the most special ones first.
+
+    Size 1 needs different code, so any sizes that may be 1 have variants in which they are.
+    """
+    found = []
+    for wanted in (*exact, {}):
+        ones = [size.name for size in sizes if size.admits(1) and size.name not in wanted]
+        for flags in itertools.product((True, False), repeat=len(ones)):
+            own = {name: 1 for name, is_one in zip(ones, flags) if is_one}
+            if {**wanted, **own} not in found:
+                found.append({**wanted, **own})
+    return sorted(found, key=len, reverse=True)
+
+
+class _Variant:
+    """A program whose launches and memory are planned for some fixed sizes, and any others."""
+
+    def __init__(
+        self, program: Program, target: Target, fixed: Mapping[str, int], sizes: Sequence[Size]
+    ) -> None:
+        self.sizes = [size if size.name in fixed else _not_one(size) for size in sizes]
+        free = [size for size in self.sizes if size.name not in fixed]
+        self._fixed = fixed
+        self._env = ShapeEnv() if free else None
+        self._symbols = {size.name: self._symbol(size) for size in free}
+        try:
+            self.inputs, weights, self.outputs = program.nodes({**fixed, **self._symbols})
+            leaves = [*self.inputs, *weights]
+            self._schedule = schedule(leaves, self.outputs, machine_for(target), self._env)
+        except Damage as reason:
+            raise ArgumentError(f"the program has no form for {fixed}: {reason}") from None
+        except NotGeneralError as reason:
+            raise UnsupportedError(
+                f"no library can serve all sizes of this program: {reason}",
+                fix="fix them: --size name=value",
+            ) from None
+        self._numbering = Slots(self._schedule)
+
+    def _symbol(self, size: Size) -> Any:
+        assert self._env is not None
+        return self._env.symbol(max(size.example, 2), size.min)
+
+    def named(self, value: Any) -> str:
+        """A number or a guard as text, with the names of sizes in it."""
+        texts = {str(symbol): name for name, symbol in self._symbols.items()}
+        return re.sub(r"\bs\d+\b", lambda found: texts.get(found[0], found[0]), str(value))
+
+    def used_slots(self) -> set[int]:
+        """The slots that launches use, or that are results."""
+        nodes = (node for launch in self._schedule.launches for node in launch.buffers)
+        used = {self._numbering.of[node] for node in nodes}
+        return used | {number for passed, number in self._numbering.results if passed}
+
+    def _places(self, weights: Mapping[int, Place]) -> dict[int, Place]:
         """The location of each slot."""
-        found = {k: Place(f"input{k}") for k in range(len(self._inputs))}
-        found |= {slot: Place("weights", at) for slot, at in self._weight_offsets.items()}
+        found = {k: Place(f"input{k}") for k in range(len(self.inputs))} | dict(weights)
         made: set[int] = set()
         for number, (passed, place) in enumerate(self._numbering.results):
             if not passed and place not in made:
@@ -251,17 +345,15 @@ class _Planned:
     def _first_made(self) -> int:
         return len(self._schedule.inputs)
 
-    def driver(self, embed: bool) -> Driver:
-        """The body of the library's function."""
-        places = self._places()
-        if embed:
-            places = {
-                slot: place._replace(base=f"@{self.weights_symbol}")
-                if place.base == "weights"
-                else place
-                for slot, place in places.items()
-            }
-        writer = _Launches(self._cache.kernel_for, self._numbering.count)
+    def driver(
+        self,
+        weights: Mapping[int, Place],
+        pointers: Sequence[str],
+        kernel_for: Callable[[LoopNest], tuple[str, Any]],
+    ) -> Driver:
+        """The body of the function, which finds the weights at places after `pointers`."""
+        places = self._places(weights)
+        writer = _Launches(kernel_for, self._numbering.count)
         launches = writer.around(self._schedule.launches, self._numbering.of, places)
         copies = []
         for number, (passed, place) in enumerate(self._numbering.results):
@@ -271,51 +363,21 @@ class _Planned:
                 copies.append(Copy(Place(f"result{number}"), source, nbytes))
         scratch = [most_scratch(one.nest.body) for one in flattened(self._schedule.launches)]
         arena = self._schedule.arena_bytes
-        symbols = {str(symbol): f"%{name}" for name, symbol in self._symbols.items()}
+        inputs = [f"input{k}" for k in range(len(self.inputs))]
+        results = [f"result{k}" for k in range(len(self.outputs))]
         return Driver(
-            self.name,
+            {size.name: self._fixed[size.name] for size in self.sizes if size.name in self._fixed},
             [(size.name, size.min, size.max, size.multiple) for size in self.sizes],
-            self._pointers(embed),
+            [*pointers, "arena", *inputs, *results],
             launches,
             copies,
             (arena + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT,
             maximum([0, *scratch]),
-            self.env,
-            symbols,
+            self._env,
+            {str(symbol): f"%{name}" for name, symbol in self._symbols.items()},
             writer.loops,
             writer.slots,
         )
-
-    def _pointers(self, embed: bool) -> list[str]:
-        weights = ["weights"] if self.weights and not embed else []
-        inputs = [f"input{k}" for k in range(len(self._inputs))]
-        return [*weights, "arena", *inputs, *(f"result{k}" for k in range(len(self._outputs)))]
-
-    def signature(self, beside: bool) -> Signature:
-        """The contents of the header."""
-        driver = self.driver(not beside)
-        total = driver.arena_bytes + driver.scratch_bytes
-        texts = {str(symbol): name for name, symbol in self._symbols.items()}
-        return Signature(
-            self.name,
-            self.target.cpu,
-            [size.name for size in self.sizes],
-            [*map(_bounds, self.sizes), *(_named(guard, texts) for guard in driver.guards)],
-            None if self.sizes else int(total),
-            len(self.weights) if beside else None,
-            [
-                Array(one.name, one.dtype, self._shape(node))
-                for one, node in zip(self.program.inputs, self._inputs)
-            ],
-            [
-                Array(name, node.dtype, self._shape(node))
-                for name, node in zip(self.program.outputs, self._outputs)
-            ],
-        )
-
-    def _shape(self, node: Node) -> list[str]:
-        texts = {str(symbol): name for name, symbol in self._symbols.items()}
-        return [_named(extent, texts) for extent in node.shape]
 
 
 class _Launches:
@@ -358,8 +420,3 @@ def _bounds(size: Size) -> str:
     multiple = f", a multiple of {size.multiple}" if size.multiple > 1 else ""
     most = "" if size.max is None else f" to {size.max}"
     return f"{size.name} from {size.min}{most}{multiple}"
-
-
-def _named(value: Any, names: Mapping[str, str]) -> str:
-    """A number or a guard as text, with the names of sizes in it."""
-    return re.sub(r"\bs\d+\b", lambda found: names.get(found[0], found[0]), str(value))

@@ -83,7 +83,7 @@ def record(
     realize()
     inputs = [_stand_in(kind, shape) for kind, shape in zip(types, shapes)]
     buffers = [one.call.buffer for one in inputs]
-    trace = Trace(_read)
+    trace = Trace(_read, for_any_size=True)
     trace.steps, trace.reasons = _Steps(), _Reasons()
     noted, watched.locations = watched.locations, True
     try:

@@ -37,10 +37,12 @@ class HostStep(NamedTuple):
 class Trace:
     """One traced call: `started` is older than every call it records.
 
-    `read` is called when the function reads a value.
+    `read` is called when the function reads a value. With `for_any_size`, what is recorded for one
+    step of a loop should be what is recorded for many.
     """
 
-    def __init__(self, read: Callable[[], None]) -> None:
+    def __init__(self, read: Callable[[], None], for_any_size: bool = False) -> None:
+        self.for_any_size = for_any_size
         self.started = next_sequence()
         self.read = read
         self.steps: list[HostStep] = []
