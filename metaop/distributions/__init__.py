@@ -1,6 +1,15 @@
 """Probability distributions with samples, densities and divergences, as in PyTorch."""
 
-from metaop.distributions import constraints, transforms
+from metaop.distributions import (
+    bernoulli,
+    beta,
+    constraints,
+    dirichlet,
+    gamma,
+    normal,
+    transforms,
+    uniform,
+)
 from metaop.distributions.categorical import (
     Categorical,
     Multinomial,
