@@ -12,8 +12,8 @@ import numpy as np
 
 from metaop.elementwise.meta_op import Elementwise
 from metaop.errors import UnsupportedError
-from metaop.fusion.unroll import unroll
 from metaop.onnx.exporting import scalars
+from metaop.onnx.exporting.loops import written_loop
 from metaop.onnx.exporting.recordings import Together
 from metaop.onnx.exporting.sizes import Sizes
 from metaop.onnx.exporting.writer import Writer
@@ -24,6 +24,7 @@ from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.access import IndexMap, Within
 from metaop.unified_graph.index_atoms import Axis, Lookup, Quotient, Remainder
 from metaop.unified_graph.index_expr import IndexExpr
+from metaop.unified_graph.loop import Loop
 from metaop.unified_graph.node import Constant, Index, Node, topological
 
 _REDUCERS = {
@@ -34,35 +35,41 @@ _REDUCERS = {
 
 def expanded(w: Writer, call: Together, inputs: Sequence[str]) -> list[str]:
     """Writes a call as its meta-operators; returns the names of its results."""
-    signatures = [one.signature for one in call.calls]
-    graphs, results = [], []
-    for signature in signatures:
-        assert signature is not None
-        results.append(unroll(signature.outputs[: signature.result_count]))
-        graphs.append(topological([*signature.inputs, *results[-1]]))
-    if len({len(graph) for graph in graphs}) > 1:
-        raise UnsupportedError(
-            f"{call.composite} expands differently for other sizes of the dynamic axes",
-            fix="remove the axis that it depends on from dynamic_axes",
-        )
-    first = signatures[0]
-    assert first is not None
-    walk = _Walk(w, call.sizes)
-    for node, name in zip(first.inputs, inputs):
-        walk.names[node] = name
-    for nodes in zip(*graphs):
-        if nodes[0] not in walk.names:
-            walk.names[nodes[0]] = walk.write(nodes)
-    return [walk.names[node] for node in results[0]]
+    signatures = [one.signature for one in call.calls if one.signature is not None]
+    names = dict(zip(signatures[0].inputs, inputs))
+    roots = [[*one.inputs, *one.outputs[: one.result_count]] for one in signatures]
+    return Walk(w, call.sizes, names).values(roots)[len(inputs) :]
 
 
-class _Walk:
+class Walk:
     """Names of the values of nodes, by the node in the first recording."""
 
-    def __init__(self, w: Writer, sizes: Sizes) -> None:
-        self.w, self.sizes = w, sizes
-        self.names: dict[Node, str] = {}
+    def __init__(self, w: Writer, sizes: Sizes, names: dict[Node, str]) -> None:
+        self.w, self.sizes, self.names = w, sizes, names
         self._shapes: dict[Node, tuple[Any, ...]] = {}
+
+    def values(self, roots: Sequence[Sequence[Node]]) -> list[str]:
+        """Writes the graphs with these roots in each recording; returns the names of the roots."""
+        graphs = [topological(nodes) for nodes in roots]
+        if len({len(graph) for graph in graphs}) > 1:
+            raise UnsupportedError(
+                "an operator expands differently for other sizes of the dynamic axes",
+                fix="remove the axis that it depends on from dynamic_axes",
+            )
+        rows = list(zip(*graphs))
+        for nodes in rows:
+            if nodes[0] in self.names:
+                continue
+            if isinstance(nodes[0].op, Loop):
+                alike = [row for row in rows if _are_of_one_loop(row[0], nodes[0])]
+                self.names.update(zip((row[0] for row in alike), written_loop(self, alike)))
+            else:
+                self.names[nodes[0]] = self.write(nodes)
+        return [self.names[node] for node in roots[0]]
+
+    def inside(self, names: dict[Node, str]) -> Walk:
+        """A walk through a graph within this one, whose inputs have these names."""
+        return Walk(self.w, self.sizes, names)
 
     def shape(self, nodes: Sequence[Node]) -> tuple[Any, ...]:
         """The shape of a node, with sizes."""
@@ -320,3 +327,10 @@ class _Walk:
         else:
             found = w.reduce(_REDUCERS[op.reducer.name], name, axes, False)
         return found if len(shape) == len(kept) else w.reshape(found, shape)
+
+
+def _are_of_one_loop(node: Node, other: Node) -> bool:
+    """Whether two nodes are results of one loop, which computes them together."""
+    ops = node.op, other.op
+    alike = all(isinstance(op, Loop) for op in ops) and node.inputs == other.inputs
+    return alike and ops[0].definition == ops[1].definition  # type: ignore[attr-defined]

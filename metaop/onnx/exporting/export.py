@@ -26,6 +26,8 @@ OLDEST, DEFAULT = 17, 18
 # The size limit of a protocol buffer.
 _MOST_BYTES = 1 << 31
 _EXTERNAL_BYTES = 1024
+# A constant with at most this many elements may hold sizes: `metaop.tensor(x.shape)`.
+_MOST_SIZES = 64
 
 Axes = Mapping[str, "Mapping[int, str] | Sequence[int]"]
 
@@ -263,9 +265,15 @@ class _Graph:
             return self.w.cast(whole, metaop.int64, call.type.dtype)
         arrays = [one.buffer.view(one.type.shape, one.type.dtype.numpy) for one in calls]
         first = arrays[0]
-        same = all(a is first or (a.shape == first.shape and a.tobytes() == first.tobytes())
-                   for a in arrays[1:])  # fmt: skip
+        alike = all(one.shape == first.shape for one in arrays)
+        same = alike and all(a is first or a.tobytes() == first.tobytes() for a in arrays[1:])
         if not same:
+            if alike and first.dtype.kind == "i" and first.size <= _MOST_SIZES:
+                rows = zip(*(one.ravel().tolist() for one in arrays))
+                found = self.w.integers([self.sizes.size(row) for row in rows])
+                return self.w.cast(
+                    self.w.reshape(found, first.shape), metaop.int64, call.type.dtype
+                )
             raise UnsupportedError(
                 "a constant that the network makes depends on the sizes of the dynamic axes",
                 fix="make it with metaop.arange or the like instead of NumPy",
@@ -285,7 +293,7 @@ class _Graph:
             for kind, names in (("inputs", self.inputs), ("outputs", self.outputs))
         ]  # fmt: skip
         nodes = _needed(self.w.nodes, self.outputs)
-        read = {name for node in nodes for name in node.input}
+        read = {name for node in nodes for name in _read(node)}
         constants = [one for one in self.w.initializers if one.name in read]
         graph = helper.make_graph(nodes, label, ports[0], ports[1], constants)
         version = helper.make_opsetid("", self.w.version)
@@ -329,6 +337,15 @@ def _needed(nodes: Sequence[onnx.NodeProto], outputs: Sequence[str]) -> list[onn
     wanted, kept = set(outputs), []
     for node in reversed(nodes):
         if wanted & set(node.output):
-            wanted.update(node.input)
+            wanted.update(_read(node))
             kept.append(node)
     return kept[::-1]
+
+
+def _read(node: onnx.NodeProto) -> Iterator[str]:
+    """The names that a node reads, those of the graphs within it included."""
+    yield from node.input
+    for attribute in node.attribute:
+        if attribute.type == onnx.AttributeProto.GRAPH:
+            for inner in attribute.g.node:
+                yield from _read(inner)

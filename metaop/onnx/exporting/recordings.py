@@ -184,18 +184,21 @@ class Together:
                     f"the network records {self.composite} or {other}, depending on the sizes of "
                     "the dynamic axes"
                 )
-        self.types: list[Typed] = []
-        self.attributes: tuple[Any, ...] = ()
-        if first is not None:
-            signatures = [one for one in (call.signature for call in calls) if one is not None]
-            for k in range(first.result_count):
-                self.types.append(self._type([one.types[k] for one in signatures]))
-            self.attributes = sizes.unified([_plain(one.attributes) for one in signatures])
+        self._signatures = [one.signature for one in calls if one.signature is not None]
+        self.types = [
+            self._type([one.types[k] for one in self._signatures])
+            for k in range(0 if first is None else first.result_count)
+        ]
+
+    @property
+    def attributes(self) -> tuple[Any, ...]:
+        """The attributes, with sizes where numbers differ."""
+        found = self.sizes.unified([_plain(one.attributes) for one in self._signatures])
+        return found  # type: ignore[no-any-return]
 
     def input_types(self) -> list[Typed | None]:
         """The types of the operands; None for absent ones."""
-        signatures = [call.signature for call in self.calls]
-        rows = zip(*(signature.input_types for signature in signatures))  # type: ignore[union-attr]
+        rows = zip(*(signature.input_types for signature in self._signatures))
         return [None if row[0] is None else self._type(row) for row in rows]  # type: ignore[arg-type]
 
     def _type(self, kinds: Sequence[TensorType]) -> Typed:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ class Writer:
     def __init__(self, version: int, sources: dict[str, tuple[str, int]]) -> None:
         self.version = version
         self.nodes: list[onnx.NodeProto] = []
+        self._outermost = self.nodes
         self.initializers: list[onnx.TensorProto] = []
         self._sources = sources
         self._known: dict[Any, str] = {}
@@ -37,6 +39,19 @@ class Writer:
             found, number = f"{wish}_{number}", number + 1
         self._names.add(found)
         return found
+
+    @contextmanager
+    def block(self) -> Iterator[list[onnx.NodeProto]]:
+        """A graph within the graph: the nodes that are written inside the block."""
+        around, self.nodes = self.nodes, []
+        try:
+            yield self.nodes
+        finally:
+            self.nodes = around
+
+    def copied(self, name: str) -> str:
+        """The same value with a name of its own, as results of a graph must have."""
+        return self.node("Identity", name)
 
     def node(self, operator: str, *inputs: str | None, **attributes: Any) -> str:
         """Adds a node with one result; returns its name."""
@@ -101,8 +116,14 @@ class Writer:
             raise UnsupportedError("a number depends on a dynamic axis in an unsupported way")
         if isinstance(size, int):
             return self.array(np.array([size], np.int64))
-        if size in self._known:
-            return self._known[size]
+        if size not in self._known:
+            # Graphs within the graph share sizes, which therefore stand around all of them.
+            around, self.nodes = self.nodes, self._outermost
+            self._known[size] = self._computed(size)
+            self.nodes = around
+        return self._known[size]
+
+    def _computed(self, size: Size) -> str:
         total: str | None = None
         for symbols, factor in size.numerators:
             term = self.size(factor) if factor != 1 or not symbols else None
@@ -114,7 +135,6 @@ class Writer:
         if size.denominator != 1:
             total = self.node("Div", total, self.size(size.denominator))
         assert total is not None
-        self._known[size] = total
         return total
 
     def _symbol(self, symbol: str) -> str:

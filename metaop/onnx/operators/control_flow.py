@@ -1,16 +1,34 @@
-"""Conditionals and loops over graphs; Python decides, so it reads the condition."""
+"""Conditionals and loops over graphs.
+
+Steps that fit `metaop.scan` or `metaop.while_loop` become a loop of the program. Otherwise, if they
+change the shapes of states for example, Python runs them, and reads the condition.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import repeat
 from typing import Any
 
 import numpy as np
 
 import metaop
+from metaop.errors import MetaopError, UnsupportedError
 from metaop.onnx.operators.shaping import shape_of
 from metaop.onnx.table import operator
-from metaop.onnx.values import Host, to_host, to_tensor
+from metaop.onnx.values import Host, has_tensor_type, to_host, to_tensor
+from metaop.tensor.core import Tensor
+
+# With fewer steps, a loop of the program does not pay.
+_SHORTEST = 8
+# Why a function does not fit a loop: it changes shapes, reads values, computes on the host.
+_NO_LOOP = (MetaopError, TypeError, ValueError)
+
+
+def _can_be_carried(value: Any) -> bool:
+    if isinstance(value, Tensor):
+        return value.device.type == "cpu"
+    return isinstance(value, np.ndarray) and has_tensor_type(value)
 
 
 def _truth(value: Any) -> bool:
@@ -31,10 +49,71 @@ def _stacked(values: list[Any], dim: int = 0, reverse: bool = False) -> Any:
     return metaop.stack([to_tensor(one) for one in values], dim)
 
 
+class _UndecidedError(Exception):
+    """The number of steps depends on values."""
+
+
+def _tensors(values: Sequence[Any]) -> tuple[Tensor, ...]:
+    return tuple(to_tensor(one) for one in values)
+
+
+def _counted(steps: int, state: Sequence[Any], body: Any) -> Any:
+    """The results of a fixed number of steps."""
+
+    def step(states: Any, place: Tensor) -> Any:
+        going, *made = body(place, np.array(True), *states)
+        if isinstance(going, Tensor) or not _truth(going):
+            raise _UndecidedError
+        return _tensors(made[: len(state)]), _tensors(made[len(state) :])
+
+    states, stacks = metaop.scan(step, _tensors(state), metaop.arange(steps))
+    return (*states, *(stacks or ()))
+
+
+def _conditional(most: int | None, condition: Any, state: Sequence[Any], body: Any) -> Any:
+    """The states after steps that a value of the last one ends; they may stack nothing."""
+
+    def goes_on(going: Tensor, count: Tensor, *states: Tensor) -> Tensor:
+        return going if most is None else going & (count < most)
+
+    def step(going: Tensor, count: Tensor, *states: Tensor) -> Any:
+        going, *made = body(count, np.array(True), *states)
+        if len(made) > len(state):
+            raise UnsupportedError("no loop that its values end can stack outputs")
+        return (to_tensor(going).reshape(()), count + 1, *_tensors(made))  # type: ignore
+
+    first = metaop.tensor(True) if condition is None else to_tensor(condition).reshape(())  # type: ignore
+    return metaop.while_loop(goes_on, step, (first, metaop.tensor(0), *_tensors(state)))[2:]
+
+
+def _loop_of_program(most: int | None, condition: Any, state: Sequence[Any], body: Any) -> Any:
+    """The results of a loop that the program runs; None if only Python can run it."""
+    is_open = isinstance(condition, Tensor) or most is None
+    try:
+        if not is_open and (condition is None or _truth(condition)):
+            assert most is not None
+            return _counted(most, state, body)
+    except _UndecidedError:
+        is_open = True
+    except _NO_LOOP:
+        return None
+    # No gradient flows through a loop whose length depends on values.
+    if not is_open or metaop.is_grad_enabled():
+        return None
+    try:
+        return _conditional(most, condition, state, body)
+    except _NO_LOOP:
+        return None
+
+
 @operator("Loop")
 def loop(limit: Host | None = None, condition: Any = None, *state: Any, body: Any) -> Any:
     """Runs a graph `limit` times, or while its condition holds: last states, stacked outputs."""
     most = None if limit is None else int(np.asarray(limit).reshape(-1)[0])
+    if (most is None or most >= _SHORTEST) and all(map(_can_be_carried, state)):
+        found = _loop_of_program(most, condition, state, body)
+        if found is not None:
+            return found
     going = condition is None or _truth(condition)
     states, count, collected = list(state), 0, []
     while going and (most is None or count < most):
@@ -67,6 +146,13 @@ def scan(
     axes = scan_input_axes or [0] * num_scan_inputs
     turned = scan_input_directions or [0] * num_scan_inputs
     count = shape_of(inputs[0])[axes[0]]
+    if count >= _SHORTEST and all(map(_can_be_carried, values)):
+        rows = [_moved(to_tensor(x), *how) for x, *how in zip(inputs, axes, [0] * count, turned)]
+        found = _scanned(states, rows, body)
+        if found is not None:
+            ways = [scan_output_axes or repeat(0), scan_output_directions or repeat(0)]
+            moved = [_moved(x, 0, *how) for x, *how in zip(found[kept:], *ways)]
+            return (*found[:kept], *moved)
     collected = []
     for step in range(count):
         places = [count - 1 - step if backwards else step for backwards in turned]
@@ -82,6 +168,26 @@ def scan(
         for k in range(width)
     ]
     return (*states, *columns)
+
+
+def _scanned(states: Sequence[Any], rows: Sequence[Tensor], body: Any) -> tuple[Any, ...] | None:
+    """The last states and the stacks of a loop that the program runs; None if it cannot."""
+
+    def step(carried: Any, parts: Any) -> Any:
+        made = body(*carried, *parts)
+        return _tensors(made[: len(states)]), _tensors(made[len(states) :])
+
+    try:
+        last, stacks = metaop.scan(step, _tensors(states), tuple(rows))
+    except _NO_LOOP:
+        return None
+    return (*last, *(stacks or ()))
+
+
+def _moved(x: Tensor, axis: int, place: int, is_reversed: Any) -> Tensor:
+    """A tensor with an axis at another place, and its elements in the opposite order if asked."""
+    moved: Any = x.movedim(axis, place)  # type: ignore[attr-defined]
+    return moved.flip(place) if is_reversed else moved
 
 
 def _slice(x: Any, axis: int, place: int) -> Any:
