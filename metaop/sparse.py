@@ -7,32 +7,95 @@ respect to them and to dense operands.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 import metaop
-from metaop.errors import UnsupportedError
-from metaop.tensor.core import Tensor
+from metaop.errors import ArgumentError, ShapeError, UnsupportedError
+from metaop.operators.segments import segment_reduce
+from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.out import offer
 from metaop.tensor.sparse.making import sparse_coo_tensor
 from metaop.tensor.sparse.tensors import SparseTensor, sparse_matmul
 from metaop.unified_graph.dtype import DType
+from metaop.unified_graph.recording import record
 
-__all__ = ["SparseTensor", "addmm", "log_softmax", "mm", "softmax", "spdiags", "sum"]
+__all__ = [
+    "SparseTensor",
+    "addmm",
+    "log_softmax",
+    "mm",
+    "sampled_addmm",
+    "softmax",
+    "spdiags",
+    "sum",
+]
+
+_REDUCERS = {"sum": "add", "mean": "mean", "amax": "amax", "amin": "amin"}
 
 
-def mm(mat1: SparseTensor, mat2: SparseTensor | Tensor) -> Any:
+def mm(
+    mat1: SparseTensor,
+    mat2: SparseTensor | Tensor,
+    reduce: Literal["sum", "mean", "amax", "amin"] = "sum",
+) -> Any:
     """A sparse matrix times a dense one (dense) or a sparse one (sparse): (N, K), (K, M) -> (N, M).
+
+    With a dense one, `reduce` says what becomes of the products of the stored elements of a row:
+    their sum, mean, maximum or minimum, which is 0 for a row without any.
+
+    Raises ArgumentError for another `reduce`, and UnsupportedError for one of two sparse matrices.
 
     >>> matrix = metaop.sparse_coo_tensor([[0, 1], [1, 0]], [2.0, 3.0], (2, 2))
     >>> metaop.sparse.mm(matrix, metaop.tensor([[1.0], [10.0]]))
     tensor([[20.],
             [ 3.]])
     """
+    if reduce not in _REDUCERS:
+        raise ArgumentError(
+            f"sparse.mm: {reduce!r} is no reduction", fix=f"use one of {', '.join(_REDUCERS)}"
+        )
+    if reduce != "sum":
+        return _reduced_product(mat1, mat2, _REDUCERS[reduce])
     if isinstance(mat1, Tensor):
         return mat1 @ mat2
     return sparse_matmul(mat1, mat2)
+
+
+def _reduced_product(matrix: SparseTensor, other: SparseTensor | Tensor, reducer: str) -> Tensor:
+    if isinstance(matrix, Tensor) or isinstance(other, SparseTensor):
+        raise UnsupportedError(
+            "sparse.mm: only a sparse matrix times a dense one has a reduction of its own",
+            fix="convert the matrices, or omit reduce",
+        )
+    rows = matrix.to_sparse_csr()
+    starts: Any = rows.crow_indices()
+    dense: Any = other
+    products = rows.values().reshape(-1, 1) * dense.index_select(0, rows._axis(1))  # type: ignore
+    parts = (products, rows._axis(0), starts.diff(), starts)
+    return wrap(record(segment_reduce, [part.call for part in parts], (reducer,)))
+
+
+def sampled_addmm(
+    input: SparseTensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1.0, alpha: float = 1.0
+) -> SparseTensor:
+    """`alpha * (mat1 @ mat2) + beta * input` where `input` stores elements: (N, K), (K, M).
+
+    >>> places = metaop.eye(2).to_sparse_csr()
+    >>> ones = metaop.ones(2, 3)
+    >>> metaop.sparse.sampled_addmm(places, ones, ones.T).to_dense()
+    tensor([[4., 0.],
+            [0., 4.]])
+    """
+    if (mat1.shape[0], mat2.shape[-1]) != tuple(input.shape) or mat1.shape[1:] != mat2.shape[:-1]:
+        raise ShapeError(
+            f"sampled_addmm: {list(mat1.shape)} times {list(mat2.shape)} for a sparse matrix "
+            f"of {list(input.shape)}"
+        )
+    rows: Any = mat1.index_select(0, input._axis(0))  # type: ignore[attr-defined]
+    columns = mat2.mT.index_select(0, input._axis(1))  # type: ignore[attr-defined]
+    return input._with(beta * input._values() + alpha * (rows * columns).sum(1))
 
 
 spmm = mm

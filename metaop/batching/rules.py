@@ -67,7 +67,8 @@ def batch_node(node: Node, sources: Sequence[Node], flags: Sequence[bool], size:
         source = sources[0] if flags[0] else repeated(sources[0], size)
         index_map = _with_batch(op.map, size, flags, True)
         shape = (size, *node.shape)
-        return reduce_with_map(op.reducer.name, source, index_map, shape, sources[1:])
+        operands = sources[1 : 1 + len(op.index_operands(node))]
+        return reduce_with_map(op.reducer.name, source, index_map, shape, operands)
     if isinstance(op, Reinterpret):
         return Node(op, sources, (size, *node.shape), node.dtype)
     if isinstance(op, Order):

@@ -58,8 +58,8 @@ def _transpose_elementwise(op: Elementwise, node: Node, cotangent: Node) -> tupl
 
 
 def _transpose_reduce(op: Reduce, node: Node, cotangent: Node) -> tuple[Node | None, ...]:
-    operands = node.inputs[1:]
-    none = tuple(None for _ in operands)
+    operands = op.index_operands(node)
+    none = tuple(None for _ in node.inputs[1:])
     reducer = op.reducer
     spread = reindex(cotangent, op.map, 0, operands)
     if reducer.name == "add":
@@ -73,7 +73,7 @@ def _transpose_reduce(op: Reduce, node: Node, cotangent: Node) -> tuple[Node | N
 
 def _extreme_gradient(op: Reduce, node: Node, spread: Node) -> Node:
     """The cotangent where an element is the extreme; ties as the reducer says."""
-    source, operands = node.inputs[0], node.inputs[1:]
+    source, operands = node.inputs[0], op.index_operands(node)
     extreme = reindex(node, op.map, 0, operands)
     # NaN is an extreme that equals nothing, itself included.
     equal = source.equals(extreme) | (apply("isnan", source) & apply("isnan", extreme))
@@ -103,7 +103,7 @@ def _place_among_rivals(op: Reduce, source: Node, node: Node) -> Node:
 
 def _product_gradient(op: Reduce, node: Node, cotangent: Node, spread: Node) -> Node:
     """The product of the other elements times the cotangent, exact when elements are zero."""
-    source, operands = node.inputs[0], node.inputs[1:]
+    source, operands = node.inputs[0], op.index_operands(node)
     plain = dropped_axes(op.map, node)
     if plain is not None:
         # Halving keeps every partial product, so zeros cost nothing in any order of derivative.

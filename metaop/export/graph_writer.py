@@ -72,6 +72,7 @@ class GraphWriter:
             return {"op": "reindex", **inputs, **common, **self._map(op.map), **fill}
         if isinstance(op, Reduce):
             reducer = {"reducer": op.reducer.name}
+            inputs["in"] = inputs["in"][: 1 + len(op.index_operands(node))]
             return {"op": "reduce", **reducer, **inputs, **common, **self._map(op.map)}
         if isinstance(op, Order):
             return {"op": "order", **inputs, **common}

@@ -138,3 +138,6 @@ def _visit_inputs(node: Node, at: Indices, visit: Callable[[Node, Indices], None
     elif isinstance(op, Reduce):
         visit(node.inputs[0], at)
         map_at(op.map, at, look)
+        if op.is_sorted:
+            starts = node.inputs[-1]
+            visit(starts, (index_expr.symbol(f"{id(node)}.row", 0, starts.size - 1),))

@@ -41,7 +41,7 @@ def _simplify_node(node: Node, simplified: Mapping[Node, Node]) -> Node:
         index_map, operands = _without_known_indices(op.map, node.inputs[1:])
         return reindex(chosen(node.inputs[0], index_map), index_map, op.fill, operands)
     if isinstance(op, Reduce):
-        index_map, operands = _without_known_indices(op.map, node.inputs[1:])
+        index_map, operands = _without_known_indices(op.map, op.index_operands(node))
         if index_map is not op.map:
             op = Reduce(op.reducer, index_map)
             node = Node(op, (node.inputs[0], *operands), node.shape, node.dtype)

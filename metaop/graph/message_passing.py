@@ -119,11 +119,15 @@ def messages(function: MessageFunction, edges: EdgeBatch) -> dict[str, Tensor]:
     return dict(function(edges))
 
 
-def segment_reduce(values: Tensor, numbers: Tensor, sizes: Tensor, reducer: str) -> Tensor:
-    """Row s is the reduction of the rows of `values` in segment s, or 0 if the segment is empty."""
-    return wrap(
-        record(segments.segment_reduce, (values.call, numbers.call, sizes.call), (reducer,))
-    )
+def segment_reduce(
+    values: Tensor, numbers: Tensor, sizes: Tensor, starts: Tensor | None, reducer: str
+) -> Tensor:
+    """Row s is the reduction of the rows of `values` in segment s, or 0 if the segment is empty.
+
+    If the numbers of segments ascend, `starts` says where each begins.
+    """
+    calls = (values.call, numbers.call, sizes.call, None if starts is None else starts.call)
+    return wrap(record(segments.segment_reduce, calls, (reducer,)))
 
 
 def reduced(
@@ -135,14 +139,14 @@ def reduced(
     structure = graph.structure
     name = "destination" if structure.is_sorted else "sorted_destination"
     numbers = structure.tensor(name, graph.device)
-    sizes = structure.tensor("in_degrees", graph.device)
+    sizes, starts = (structure.tensor(x, graph.device) for x in ("in_degrees", "in_starts"))
     if function.message not in received:
         raise ArgumentError(
             f"update_all: the reduce function reads message {function.message!r}, but the message "
             f"function makes {sorted(received)}"
         )
     values = received[function.message]
-    return {function.out: segment_reduce(values, numbers, sizes, function.reducer)}
+    return {function.out: segment_reduce(values, numbers, sizes, starts, function.reducer)}
 
 
 def _reduced_by_degree(

@@ -10,8 +10,10 @@ from metaop.errors import ArgumentError, ShapeError
 from metaop.graph.built_in import combine
 from metaop.graph.core import Graph, node_numbers
 from metaop.graph.message_passing import segment_reduce as reduce_numbered
+from metaop.graph.structure import Structure
 from metaop.tensor.core import Tensor
 from metaop.tensor.functions.creation import from_numpy
+from metaop.unified_graph.tensor_type import Device
 
 _REDUCERS = {"sum": "add", "mean": "mean", "prod": "mul", "max": "amax", "min": "amin"}
 
@@ -29,9 +31,11 @@ def edge_softmax(graph: Graph, logits: Tensor, eids: Any = None, norm_by: str = 
     if norm_by not in ("dst", "src"):
         raise ArgumentError(f"edge_softmax: norm_by must be 'dst' or 'src', got {norm_by!r}")
     structure = graph.structure if norm_by == "dst" else graph.structure.reverse()
+    starts = None
     if eids is None:
         numbers = structure.tensor("destination", graph.device)
         sizes = structure.tensor("in_degrees", graph.device)
+        starts = _starts(structure, graph.device)
     else:
         ends = structure.destination[node_numbers(eids)]
         counts = np.bincount(ends, minlength=structure.count)
@@ -42,9 +46,9 @@ def edge_softmax(graph: Graph, logits: Tensor, eids: Any = None, norm_by: str = 
             f"{len(numbers)} edges"
         )
     # The maximum only keeps the exponential in range, so it needs no gradient.
-    largest = reduce_numbered(logits.detach(), numbers, sizes, "amax")
+    largest = reduce_numbered(logits.detach(), numbers, sizes, starts, "amax")
     weights = (logits - largest.index_select(0, numbers)).exp()
-    total = reduce_numbered(weights, numbers, sizes, "add")
+    total = reduce_numbered(weights, numbers, sizes, starts, "add")
     return weights / total.index_select(0, numbers)
 
 
@@ -76,7 +80,13 @@ def gspmm(
     values = gsddmm(g, op, lhs_data, rhs_data, "u", "e")  # type: ignore[arg-type]
     numbers = g.structure.tensor("destination", g.device)
     sizes = g.structure.tensor("in_degrees", g.device)
-    return reduce_numbered(values, numbers, sizes, _REDUCERS[reduce_op])
+    starts = _starts(g.structure, g.device)
+    return reduce_numbered(values, numbers, sizes, starts, _REDUCERS[reduce_op])
+
+
+def _starts(structure: Structure, device: Device) -> Tensor | None:
+    """Where the edges of each destination begin, if they are sorted by destination."""
+    return structure.tensor("in_starts", device) if structure.is_sorted else None
 
 
 def copy_u_sum(g: Graph, x: Tensor) -> Tensor:
@@ -104,7 +114,8 @@ def segment_reduce(seglen: Any, value: Tensor, reducer: str = "sum") -> Tensor:
             f"{reducer!r}: lengths must add up and the reducer be one of {sorted(_REDUCERS)}"
         )
     numbers = np.repeat(np.arange(len(sizes)), sizes)
-    numbers_there, sizes_there = (
-        from_numpy(np.array(x)).to(device=value.device) for x in (numbers, sizes)
+    starts = np.concatenate(([0], np.cumsum(sizes)))
+    where, counts, begins = (
+        from_numpy(np.array(x)).to(device=value.device) for x in (numbers, sizes, starts)
     )
-    return reduce_numbered(value, numbers_there, sizes_there, _REDUCERS[reducer])
+    return reduce_numbered(value, where, counts, begins, _REDUCERS[reducer])

@@ -66,6 +66,10 @@ class Structure:
         """The edges that leave each source node (CSR of the adjacency matrix)."""
         return _compress(self.source, self.destination, self.source_count)
 
+    @property
+    def in_starts(self) -> np.ndarray:
+        return self.incoming.starts
+
     @functools.cached_property
     def in_degrees(self) -> np.ndarray:
         return np.diff(self.incoming.starts)

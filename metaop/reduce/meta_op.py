@@ -10,6 +10,7 @@ import numpy as np
 
 from metaop.reduce.reducers import REDUCERS, Reducer
 from metaop.reindex.meta_op import evaluate_map
+from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import Access, IndexMap
 from metaop.unified_graph.node import MetaOp, Node, Shape, constant
 
@@ -23,10 +24,15 @@ class Reduce(MetaOp):
 
     The domain of the map is the shape of the first input; the other inputs are the index tensors
     that the map looks up. Elements that nothing is written to hold the reducer's identity.
+
+    `is_sorted`: the map looks up where slices along the first axis go, in ascending order, and does
+    nothing else. The last input (rows of the result + 1,) then says at which slice each row begins,
+    which serves schedules only.
     """
 
     reducer: Reducer
     map: IndexMap
+    is_sorted: bool = False
     name: ClassVar[str] = "reduce"
 
     def access(self, node: Node) -> Access:
@@ -51,7 +57,11 @@ class Reduce(MetaOp):
             return result.astype(node.dtype.numpy).reshape(node.shape)
 
     def describe(self, node: Node) -> str:
-        return f"reduce {self.reducer} {self.map}"
+        return f"reduce {self.reducer} {'sorted ' * self.is_sorted}{self.map}"
+
+    def index_operands(self, node: Node) -> tuple[Node, ...]:
+        """The index tensors that the map looks up."""
+        return node.inputs[1:-1] if self.is_sorted else node.inputs[1:]
 
 
 def linear_offsets(indices: Sequence[np.ndarray], target: Shape, domain: Shape) -> np.ndarray:
@@ -76,6 +86,22 @@ def reduce_with_map(
     if index_map.is_identity and index_map.domain == tuple(shape):
         return source
     return Node(Reduce(row, index_map), (source, *operands), tuple(shape), source.dtype)
+
+
+def reduce_rows(
+    reducer: str, source: Node, rows: Node, count: int, starts: Node | None = None
+) -> Node:
+    """`result[rows[i]] ⊕= source[i]` over the first axis, for a result of `count` rows.
+
+    If `rows` ascend, `starts` may say where those of each row of the result begin.
+    """
+    places = list(IndexMap.axes(source.shape))
+    places[0] = index_expr.lookup(1, [places[0]], count)
+    index_map, shape = IndexMap(source.shape, places), (count, *source.shape[1:])
+    if starts is None or source.size == 0:
+        return reduce_with_map(reducer, source, index_map, shape, (rows,))
+    op = Reduce(REDUCERS[reducer], index_map, is_sorted=True)
+    return Node(op, (source, rows, starts), shape, source.dtype)
 
 
 def reduce_axes(reducer: str, source: Node, dims: Sequence[int], keepdim: bool = False) -> Node:

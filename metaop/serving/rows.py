@@ -121,7 +121,7 @@ class Proof:
             self._map(node, op.map, place, node.inputs[0].shape)
         elif isinstance(op, Reduce):
             source = self.place(node.inputs[0].shape)
-            self._require((source is None) == (place is None), node)
+            self._require((source is None) == (place is None) and not op.is_sorted, node)
             self._map(node, op.map, source, node.shape)
         elif isinstance(op, Loop):
             # Its steps compute rows of rows, one after another; how many there are is no matter of

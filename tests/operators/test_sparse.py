@@ -209,3 +209,85 @@ def test_dense_tensors_have_no_coordinates() -> None:
     for name in ("indices", "values"):
         with pytest.raises((RuntimeError, NotImplementedError), match="sparse tensor layout"):
             getattr(metaop.ones(2), name)()
+
+
+def test_columns_are_compressed_like_rows() -> None:
+    """Making, reading and converting matrices in CSC layout, and the transposes of both."""
+    columns = coordinates().to_sparse_csc()
+    assert columns.layout is metaop.sparse_csc and columns._nnz() == 4
+    assert columns.ccol_indices().tolist() == [0, 1, 2, 3, 3, 4, 4]
+    assert columns.row_indices().tolist() == [2, 0, 3, 2]
+    same = metaop.sparse_csc_tensor(
+        columns.ccol_indices(), columns.row_indices(), columns.values(), SIZE
+    )
+    assert "ccol_indices=tensor([0, 1" in repr(same)
+    parts = rows().crow_indices(), rows().col_indices(), rows().values()
+    again = metaop.sparse_compressed_tensor(*parts, SIZE, layout=metaop.sparse_csr)
+    for matrix in (columns, same, again, same.to_sparse_csr(), same.to_sparse(), again.t().t()):
+        np.testing.assert_allclose(matrix.to_dense().numpy(), DENSE)
+        np.testing.assert_allclose(matrix.t().to_dense().numpy(), DENSE.T)
+        np.testing.assert_allclose((matrix @ metaop.ones(6, 2, dtype=metaop.float64)).numpy()[:, 0],
+                                   DENSE.sum(1))  # fmt: skip
+        np.testing.assert_allclose((matrix + matrix).to_dense().numpy(), 2 * DENSE)
+    assert rows().t().layout is metaop.sparse_csc and columns.t().layout is metaop.sparse_csr
+    assert metaop.tensor(DENSE).to_sparse(layout=metaop.sparse_csc).layout is metaop.sparse_csc
+    assert metaop.sparse_csc_tensor([0, 1], [2], [1.0]).shape == (3, 1)
+    with pytest.raises(ArgumentError, match="expected sparse compressed row tensor layout"):
+        columns.crow_indices()
+    with pytest.raises(ShapeError, match="ccol_indices .* do not count 1 indices"):
+        metaop.sparse_csc_tensor([0, 2], [2], [1.0])
+    with pytest.raises(DimensionError):
+        metaop.sparse_csc_tensor([0, 1], [7], [1.0], (3, 1))
+    with pytest.raises(ArgumentError, match="layout="):
+        metaop.sparse_compressed_tensor([0, 1], [0], [1.0])
+
+
+@pytest.mark.parametrize("kind", ["to_sparse_coo", "to_sparse_csr", "to_sparse_csc"])
+def test_products_in_every_layout(kind: str) -> None:
+    """Sorted by row or not, whatever the user says of the order."""
+
+    def product(values: metaop.Tensor, x: metaop.Tensor) -> Any:
+        return getattr(coordinates(values), kind)() @ x
+
+    check_derivatives(product, VALUES, random.standard_normal((6, 3)))
+    check_derivatives(product, VALUES, random.standard_normal(6))
+    claimed = metaop.sparse_coo_tensor(PLACES, VALUES, SIZE, is_coalesced=True)
+    ones = metaop.ones(6, dtype=metaop.float64)
+    np.testing.assert_allclose((claimed @ ones).numpy(), DENSE.sum(1))
+
+
+@pytest.mark.parametrize("reduce", ["sum", "mean", "amax", "amin"])
+def test_products_with_other_reductions(reduce: Any) -> None:
+    dense = random.standard_normal((6, 3))
+
+    def product(values: metaop.Tensor, x: metaop.Tensor) -> Any:
+        return metaop.sparse.mm(coordinates(values).to_sparse_csr(), x, reduce)
+
+    stored, functions = rows().to_dense().numpy(), {"amax": np.max, "amin": np.min}
+    function: Any = functions.get(reduce, getattr(np, reduce.removeprefix("a"), None))
+    for row, found in enumerate(product(metaop.tensor(VALUES), metaop.tensor(dense)).numpy()):
+        products = [stored[row, k] * dense[k] for k in np.flatnonzero(stored[row])]
+        wanted = function(products, axis=0) if products else np.zeros(3)
+        np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)
+    check_derivatives(product, VALUES, dense)
+    with pytest.raises(ArgumentError, match="'prod' is no reduction"):
+        metaop.sparse.mm(rows(), metaop.tensor(dense), "prod")  # type: ignore[arg-type]
+    if reduce != "sum":
+        with pytest.raises(UnsupportedError, match="only a sparse matrix times a dense one"):
+            metaop.sparse.mm(rows(), rows().t(), reduce)
+
+
+def test_products_at_stored_elements() -> None:
+    left, right = random.standard_normal((5, 2)), random.standard_normal((2, 6))
+
+    def sampled(values: metaop.Tensor, a: metaop.Tensor, b: metaop.Tensor) -> Any:
+        made = metaop.sparse.sampled_addmm(rows()._with(values), a, b, beta=0.5, alpha=2.0)
+        return made.to_dense()
+
+    values = rows().values().numpy()
+    wanted = np.where(DENSE != 0, 0.5 * DENSE + 2 * left @ right, 0)
+    found = sampled(*map(metaop.tensor, (values, left, right)))
+    np.testing.assert_allclose(found.numpy(), wanted)
+    check_derivatives(sampled, values, left, right)
+    with pytest.raises(ShapeError, match="sampled_addmm"):
+        metaop.sparse.sampled_addmm(rows(), metaop.ones(5, 2), metaop.ones(3, 6))

@@ -31,7 +31,8 @@ _HELPERS = {
 # Whose documentation has `out=`, which PyTorch itself refuses.
 DOCUMENTED_ONLY = (
     *("empty_like", "empty_permuted", "empty_strided", "hamming_window", "ones_like"),
-    *("rand_like", "randn_like", "std_mean", "to_sparse", "var_mean", "zeros_like"),
+    *("rand_like", "randn_like", "sparse_compressed_tensor", "std_mean", "to_sparse"),
+    *("var_mean", "zeros_like"),
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,11 @@ def test_the_document_is_up_to_date(request: pytest.FixtureRequest) -> None:
 
 @pytest.mark.parametrize("name", DOCUMENTED_ONLY)
 def test_results_that_pytorch_takes_in_its_documentation_only(name: str) -> None:
-    arguments = {"empty_permuted": ((1,), (0,)), "empty_strided": ((1,), (1,))}
+    arguments: dict[str, tuple[Any, ...]] = {
+        "empty_permuted": ((1,), (0,)),
+        "empty_strided": ((1,), (1,)),
+        "sparse_compressed_tensor": ([0, 1], [0], [1.0]),
+    }
     given = arguments.get(name, (3,) if name == "hamming_window" else (torch.ones(1),))
     function = getattr(torch.Tensor if name == "to_sparse" else torch, name)
     with pytest.raises(TypeError, match="out"):

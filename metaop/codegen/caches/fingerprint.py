@@ -118,7 +118,7 @@ def _operator_text(node: Node) -> str:
     if isinstance(op, Reindex):
         return f"reindex {_map_text(op.map)} {op.fill!r}"
     if isinstance(op, Reduce):
-        return f"reduce {op.reducer.name} {_map_text(op.map)}"
+        return f"reduce {op.reducer.name} {_map_text(op.map)} {op.is_sorted}"
     if isinstance(op, Constant):
         return f"constant {op.bits.hex() if isinstance(op.bits, bytes) else op.bits}"
     if isinstance(op, Index):

@@ -23,7 +23,7 @@ from metaop.codegen.lowering.repetition import lower_loop
 from metaop.codegen.lowering.scatters.bitonic import lower_order_by_comparisons
 from metaop.codegen.lowering.scatters.order import lower_order
 from metaop.codegen.lowering.scatters.replacement import lower_replacement
-from metaop.codegen.lowering.scatters.scatter import lower_fill
+from metaop.codegen.lowering.scatters.scatter import Segments, lower_fill
 from metaop.codegen.lowering.stencils.geometry import Stencil
 from metaop.codegen.lowering.stencils.stencil import lower_stencil
 from metaop.codegen.lowering.tactic import Tactic, default_tactic
@@ -32,6 +32,7 @@ from metaop.codegen.lowering.winograd.sums import LongWindows
 from metaop.codegen.lowering.winograd.windows import lower_winograd
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage
+from metaop.reduce.meta_op import Reduce
 from metaop.reduce.replacement import Replacement
 from metaop.reindex.order import Order
 from metaop.unified_graph.node import Node
@@ -67,6 +68,8 @@ def _lower(
         return lower_loop(kernel, step)
     if kernel.alone:
         return _lower_alone(kernel.roots[0], machine.backend)
+    if kernel.scatter and machine.backend == "llvm" and _is_sorted(kernel):
+        return [Segments(kernel, storage, uses).lower()]
     if kernel.scatter:
         return [lower_fill(kernel.roots[0]), machine.scatter(kernel, storage, uses).lower()]
     tactic = default_tactic(kernel, storage, uses, machine)
@@ -75,6 +78,13 @@ def _lower(
     if machine.choose is not None:
         tactic = machine.choose(kernel, storage, uses, machine, tactic)
     return _lower_by(tactic, kernel, storage, uses, machine)
+
+
+def _is_sorted(kernel: Kernel) -> bool:
+    """Whether a scatter may combine the points of each row in registers."""
+    (root,) = kernel.roots
+    assert isinstance(root.op, Reduce)
+    return root.op.is_sorted and root.dtype.compute is root.dtype
 
 
 def _lower_alone(root: Node, backend: str) -> list[LoweredKernel]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class layout:
-    """How elements are stored: strided in all dimensions, sparse_coo or sparse_csr.
+    """How elements are stored: strided in all dimensions, sparse_coo, sparse_csr or sparse_csc.
 
     >>> metaop.ones(1).layout
     metaop.strided
@@ -34,6 +34,7 @@ class memory_format:
 strided = layout("strided")
 sparse_coo = layout("sparse_coo")
 sparse_csr = layout("sparse_csr")
+sparse_csc = layout("sparse_csc")
 contiguous_format = memory_format("contiguous_format")
 preserve_format = memory_format("preserve_format")
 channels_last = memory_format("channels_last")

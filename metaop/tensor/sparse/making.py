@@ -16,7 +16,7 @@ from metaop.errors import (
 )
 from metaop.tensor.core import Tensor
 from metaop.tensor.functions.creation import as_tensor, zeros
-from metaop.tensor.sparse.layouts import layout, sparse_coo, sparse_csr
+from metaop.tensor.sparse.layouts import layout, sparse_coo, sparse_csc, sparse_csr
 from metaop.tensor.sparse.tensors import SparseTensor
 from metaop.tensor.surface import method, public
 from metaop.unified_graph.dtype import DType
@@ -154,30 +154,117 @@ def sparse_csr_tensor(
     tensor([[0., 1.],
             [2., 3.]])
     """
-    starts = _host_indices(crow_indices, "sparse_csr_tensor")
-    columns = _host_indices(col_indices, "sparse_csr_tensor")
     held = _values_of(values, dtype, device, requires_grad)
-    counts = np.diff(starts)
-    fits = starts.ndim == columns.ndim == 1 and len(columns) == held.shape[0]
-    if not fits or starts[0] != 0 or (counts < 0).any() or starts[-1] != len(columns):
-        raise ShapeError(
-            f"sparse_csr_tensor: crow_indices {starts.tolist()} do not count {len(columns)} "
-            f"columns and {held.shape[0]} values",
-            fix="pass rows + 1 offsets that rise from 0 to the number of values",
-        )
-    coordinates = np.stack([np.repeat(np.arange(len(counts)), counts), columns])
+    rows, columns = _compressed(
+        "sparse_csr_tensor", "crow_indices", crow_indices, col_indices, held
+    )
     if size is None:
-        size = (len(counts), int(columns.max(initial=-1)) + 1)
+        size = (_lines(crow_indices), int(columns.max(initial=-1)) + 1)
+    coordinates = np.stack([rows, columns])
     _check_indices(coordinates, held, tuple(size))
     return SparseTensor(coordinates, held, size, sparse_csr, True)
+
+
+@public()
+def sparse_csc_tensor(
+    ccol_indices: Any,
+    row_indices: Any,
+    values: Any,
+    size: Sequence[int] | None = None,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    check_invariants: bool | None = None,
+) -> SparseTensor:
+    """A CSC matrix: column `j` has the values from `ccol_indices[j]` to `ccol_indices[j + 1]`.
+
+    `size` is (N, M); `row_indices` are the rows of the values.
+
+    >>> metaop.sparse_csc_tensor([0, 1, 3], [1, 0, 1], [1.0, 2.0, 3.0], (2, 2)).to_dense()
+    tensor([[0., 2.],
+            [1., 3.]])
+    """
+    held = _values_of(values, dtype, device, requires_grad)
+    columns, rows = _compressed(
+        "sparse_csc_tensor", "ccol_indices", ccol_indices, row_indices, held
+    )
+    if size is None:
+        size = (int(rows.max(initial=-1)) + 1, _lines(ccol_indices))
+    coordinates = np.stack([rows, columns])
+    _check_indices(coordinates, held, tuple(size))
+    return SparseTensor(coordinates, held, size, sparse_csc, True)
+
+
+@public()
+def sparse_compressed_tensor(
+    compressed_indices: Any,
+    plain_indices: Any,
+    values: Any,
+    size: Sequence[int] | None = None,
+    *,
+    dtype: DType | None = None,
+    layout: layout | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    check_invariants: bool | None = None,
+) -> SparseTensor:
+    """The matrix of `sparse_csr_tensor` or `sparse_csc_tensor`, as `layout` says.
+
+    Raises ArgumentError for other layouts.
+
+    >>> parts = [0, 1, 3], [1, 0, 1], [1.0, 2.0, 3.0]
+    >>> metaop.sparse_compressed_tensor(*parts, layout=metaop.sparse_csc).row_indices()
+    tensor([1, 0, 1])
+    """
+    forms = {sparse_csr: sparse_csr_tensor, sparse_csc: sparse_csc_tensor}
+    if layout not in forms:
+        raise ArgumentError(
+            f"sparse_compressed_tensor: layout={layout}",
+            fix="use layout=metaop.sparse_csr or metaop.sparse_csc",
+        )
+    return forms[layout](
+        compressed_indices,
+        plain_indices,
+        values,
+        size,
+        dtype=dtype,
+        device=device,
+        requires_grad=requires_grad,
+    )
+
+
+def _lines(offsets: Any) -> int:
+    """The number of rows or columns that offsets delimit."""
+    return len(_host_indices(offsets, "offsets")) - 1
+
+
+def _compressed(
+    name: str, what: str, offsets: Any, others: Any, values: Tensor
+) -> tuple[np.ndarray, np.ndarray]:
+    """The row (or column) of each value, which offsets delimit, and the other coordinate.
+
+    Raises ShapeError if they do not fit the values.
+    """
+    starts, plain = _host_indices(offsets, name), _host_indices(others, name)
+    counts = np.diff(starts)
+    fits = starts.ndim == plain.ndim == 1 and len(plain) == values.shape[0] and len(starts) > 0
+    if not fits or starts[0] != 0 or (counts < 0).any() or starts[-1] != len(plain):
+        raise ShapeError(
+            f"{name}: {what} {starts.tolist()} do not count {len(plain)} indices and "
+            f"{values.shape[0]} values",
+            fix="pass one offset more than there are rows (or columns), which rise from 0 to the "
+            "number of values",
+        )
+    return np.repeat(np.arange(len(counts)), counts), plain
 
 
 @method()
 def to_sparse(input: Tensor, sparseDims: Any = None, *, layout: layout | None = None) -> Any:
     """The tensor without its zeros; the first `sparseDims` dimensions are sparse, or else all."""
     count = input.ndim if sparseDims is None else sparseDims
-    if layout is sparse_csr:
-        return to_sparse_csr(input)
+    if layout not in (None, sparse_coo):
+        return to_sparse(input).to_sparse(layout=layout)
     array = input.numpy(force=True)
     kept = (array != 0).any(tuple(range(count, input.ndim)))
     coordinates = np.stack(np.nonzero(kept)).astype(np.int64)
@@ -196,6 +283,12 @@ def to_sparse_coo(input: Tensor) -> SparseTensor:
 def to_sparse_csr(input: Tensor) -> SparseTensor:
     """The matrix without its zeros, in CSR layout."""
     return to_sparse(input).to_sparse_csr()
+
+
+@method()
+def to_sparse_csc(input: Tensor) -> SparseTensor:
+    """The matrix without its zeros, in CSC layout."""
+    return to_sparse(input).to_sparse_csc()
 
 
 @method()

@@ -16,12 +16,14 @@ import numpy as np
 from metaop.differentiation.tape import Cotangent
 from metaop.differentiation.unsummed import Unsummed, summed
 from metaop.errors import ArgumentError, ShapeError, UnsupportedError
+from metaop.operators.segments import sum_of_sorted_rows
 from metaop.tensor.arguments import WHOLE
 from metaop.tensor.core import Tensor, from_array, wrap
 from metaop.tensor.size import Size
-from metaop.tensor.sparse.layouts import layout, sparse_coo, sparse_csr
+from metaop.tensor.sparse.layouts import layout, sparse_coo, sparse_csc, sparse_csr
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.dtype import DType
+from metaop.unified_graph.recording import record
 from metaop.unified_graph.tensor_type import TensorType
 
 
@@ -29,7 +31,9 @@ class SparseTensor:
     """A tensor that stores only some of its elements.
 
     `coordinates` are (sparse dimensions, count), `values` (count, …); further dimensions of the
-    values are dense. Made by `metaop.sparse_coo_tensor`, `sparse_csr_tensor` and `to_sparse`.
+    values are dense. Values are sorted by row in CSR layout and where they are coalesced, by column
+    in CSC layout. Made by `metaop.sparse_coo_tensor`, `sparse_csr_tensor`, `sparse_csc_tensor` and
+    `to_sparse`.
 
     >>> x = metaop.tensor([[0.0, 2.0], [0.0, 0.0]]).to_sparse()
     >>> x.indices(), x.values(), x.shape
@@ -54,8 +58,10 @@ class SparseTensor:
         self._held: Any = values
         self.shape = Size(int(extent) for extent in size)
         self.layout = kind
+        # Whether no coordinates come twice.
         self._ordered = is_coalesced or self._nnz() < 2
-        self._axes: dict[int, Tensor] = {}
+        # Index tensors by what they hold, moved to the device once.
+        self._tensors: dict[Any, Tensor] = {}
 
     # --- what it is -----------------------------------------------------------------------------
 
@@ -120,6 +126,8 @@ class SparseTensor:
     def __repr__(self) -> str:
         if self.is_sparse_csr:
             coordinates = f"crow_indices={self.crow_indices()}, col_indices={self.col_indices()}"
+        elif self.layout is sparse_csc:
+            coordinates = f"ccol_indices={self.ccol_indices()}, row_indices={self.row_indices()}"
         else:
             coordinates = f"indices={self._indices()}"
         return (
@@ -151,10 +159,24 @@ class SparseTensor:
         return index.to(self.device)
 
     def _axis(self, dim: int) -> Tensor:
-        """The coordinates along one dimension, moved to the device once."""
-        if dim not in self._axes:
-            self._axes[dim] = self._index(self._coordinates[dim])
-        return self._axes[dim]
+        """The coordinates along one dimension."""
+        if dim not in self._tensors:
+            self._tensors[dim] = self._index(self._coordinates[dim])
+        return self._tensors[dim]
+
+    @cached_property
+    def _is_sorted(self) -> bool:
+        """Whether the values of each row are together, row after row."""
+        rows = self._coordinates[0]
+        return bool((rows[1:] >= rows[:-1]).all())
+
+    def _starts(self, dim: int) -> Tensor:
+        """Where the values of each row or column begin, if they are sorted by it."""
+        key = "starts", dim
+        if key not in self._tensors:
+            counts = np.bincount(self._coordinates[dim], minlength=self.shape[dim])
+            self._tensors[key] = self._index(np.concatenate(([0], np.cumsum(counts))))
+        return self._tensors[key]
 
     def _indices(self) -> Tensor:
         given = self._given
@@ -181,20 +203,31 @@ class SparseTensor:
 
     def crow_indices(self) -> Tensor:
         """The offset at which each row begins in the values, and the end of the last row."""
-        self._require_rows("crow_indices")
-        counts = np.bincount(self._coordinates[0], minlength=self.shape[0])
-        return self._index(np.concatenate(([0], np.cumsum(counts))))
+        self._require_layout("crow_indices", sparse_csr)
+        return self._starts(0).clone()
 
     def col_indices(self) -> Tensor:
         """The column of each value."""
-        self._require_rows("col_indices")
+        self._require_layout("col_indices", sparse_csr)
         return self._index(self._coordinates[1])
 
-    def _require_rows(self, name: str) -> None:
-        if not self.is_sparse_csr:
+    def ccol_indices(self) -> Tensor:
+        """The offset at which each column begins in the values, and the end of the last column."""
+        self._require_layout("ccol_indices", sparse_csc)
+        return self._starts(1).clone()
+
+    def row_indices(self) -> Tensor:
+        """The row of each value."""
+        self._require_layout("row_indices", sparse_csc)
+        return self._index(self._coordinates[0])
+
+    def _require_layout(self, name: str, kind: layout) -> None:
+        if self.layout is not kind:
+            compressed = "row" if kind is sparse_csr else "column"
             raise ArgumentError(
-                f"{name} expected sparse compressed row tensor layout but got {self.layout}",
-                fix="call .to_sparse_csr() first",
+                f"{name} expected sparse compressed {compressed} tensor layout but got "
+                f"{self.layout}",
+                fix=f"call .to_{kind._name}() first",
             )
 
     def _with(self, values: Any) -> SparseTensor:
@@ -204,7 +237,7 @@ class SparseTensor:
 
     def coalesce(self) -> SparseTensor:
         """The tensor with sorted, unique coordinates; values with equal coordinates are summed."""
-        if self._ordered:
+        if self._ordered and self.layout is not sparse_csc:
             return self
         extents = self.shape[: len(self._coordinates)]
         linear = np.ravel_multi_index(tuple(self._coordinates), extents) if self._nnz() else []
@@ -222,20 +255,25 @@ class SparseTensor:
     def to_sparse(
         self, sparse_dim: int | None = None, *, layout: layout | None = None
     ) -> SparseTensor:
-        """The tensor in COO layout, or in CSR layout if `layout` is `sparse_csr`.
+        """The tensor in COO layout, or in another `layout`: `sparse_csr` or `sparse_csc`.
 
         Raises ArgumentError for any other layout, and for a `sparse_dim` that is not the tensor's.
         """
-        if sparse_dim not in (None, len(self._coordinates)) or layout not in (
-            None, sparse_coo, sparse_csr,
-        ):  # fmt: skip
+        forms = {None: self._to_coo, sparse_coo: self._to_coo}
+        forms |= {sparse_csr: self.to_sparse_csr, sparse_csc: self.to_sparse_csc}
+        if sparse_dim not in (None, len(self._coordinates)) or layout not in forms:
             raise ArgumentError(
                 f"to_sparse of a sparse tensor: sparse_dim={sparse_dim}, layout={layout}",
-                fix=f"use sparse_dim={len(self._coordinates)}, and sparse_coo or sparse_csr",
+                fix=f"use sparse_dim={len(self._coordinates)}, and sparse_coo, sparse_csr or "
+                "sparse_csc",
             )
-        if layout is sparse_csr:
-            return self.to_sparse_csr()
-        return SparseTensor(self._coordinates, self._held, self.shape, sparse_coo, self._ordered)
+        return forms[layout]()
+
+    def _to_coo(self) -> SparseTensor:
+        ordered = self.coalesce() if self.layout is sparse_csc else self
+        return SparseTensor(
+            ordered._coordinates, ordered._held, self.shape, sparse_coo, self._ordered
+        )
 
     to_sparse_coo = to_sparse
 
@@ -244,6 +282,16 @@ class SparseTensor:
         _require_matrix("to_sparse_csr", self)
         ordered = self.coalesce()
         return SparseTensor(ordered._coordinates, ordered._held, self.shape, sparse_csr, True)
+
+    def to_sparse_csc(self) -> SparseTensor:
+        """The matrix in CSC layout."""
+        _require_matrix("to_sparse_csc", self)
+        if self.layout is sparse_csc:
+            return self
+        ordered = self.coalesce()
+        order = np.argsort(ordered._coordinates[1], kind="stable")
+        values = ordered._held.index_select(0, self._index(order))
+        return SparseTensor(ordered._coordinates[:, order], values, self.shape, sparse_csc, True)
 
     def to(self, *args: Any, **options: Any) -> SparseTensor:
         """The tensor with its values in another dtype or on another device."""
@@ -287,10 +335,13 @@ class SparseTensor:
         return self._with(self._held.clone())
 
     def t(self) -> SparseTensor:
-        """The transposed matrix, in COO layout."""
+        """The transposed matrix: of CSR in CSC layout and the reverse, of others in COO layout."""
         _require_matrix("t", self)
         rows, columns = self.shape
-        return SparseTensor(self._coordinates[::-1], self._held, (columns, rows))
+        kind = {sparse_csr: sparse_csc, sparse_csc: sparse_csr}.get(self.layout, sparse_coo)
+        is_ordered = self._ordered and kind is not sparse_coo
+        turned = np.ascontiguousarray(self._coordinates[::-1])
+        return SparseTensor(turned, self._held, (columns, rows), kind, is_ordered)
 
     T = property(t)
 
@@ -345,8 +396,8 @@ class SparseTensor:
             raise ShapeError(f"add: sparse tensors of {list(self.shape)} and {list(other.shape)}")
         scaled = other if alpha == 1 else other * alpha
         found = wrap_gradient(self.as_unsummed().joined(scaled.as_unsummed()))
-        if self.is_sparse_csr:
-            return found.to_sparse_csr()
+        if self.layout is not sparse_coo:
+            return found.to_sparse(layout=self.layout)
         return found.coalesce() if self._ordered and other._ordered else found
 
     __add__ = __radd__ = add
@@ -411,7 +462,10 @@ def sparse_matmul(matrix: SparseTensor, other: Any) -> Any:
     rows, columns = matrix._axis(0), matrix._axis(1)
     values = matrix._held.reshape(-1, *(1,) * (other.ndim - 1))
     products = values * other.index_select(0, columns)
-    return products.new_zeros((matrix.shape[0], *other.shape[1:])).index_add(0, rows, products)
+    if not matrix._is_sorted:
+        return products.new_zeros((matrix.shape[0], *other.shape[1:])).index_add(0, rows, products)
+    calls = (products.call, rows.call, matrix._starts(0).call)
+    return wrap(record(sum_of_sorted_rows, calls, ()))
 
 
 def _sparse_product(left: SparseTensor, right: SparseTensor) -> SparseTensor:

@@ -5,17 +5,23 @@ from __future__ import annotations
 import contextlib
 import math
 
+from metaop.codegen.lowering.base.blocks import exact_block
 from metaop.codegen.lowering.base.checks import checked_index
 from metaop.codegen.lowering.base.kernel import LoweredKernel, Lowering
-from metaop.codegen.lowering.base.loops import plain_plan
+from metaop.codegen.lowering.base.loops import Loop, plain_plan
 from metaop.codegen.machine import OPERATIONS
 from metaop.codegen.nest import ir
-from metaop.codegen.nest.builder import NestBuilder
+from metaop.codegen.nest.builder import NestBuilder, RuntimeExtent
 from metaop.fusion.inline import map_at
 from metaop.fusion.kernel import Kernel
 from metaop.reduce.meta_op import Reduce
 from metaop.unified_graph import index_expr
+from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr, Lookup
 from metaop.unified_graph.node import Node
+from metaop.unified_graph.symbolic import hint_of, maximum
+
+# The columns of a task: whole vectors, and few cache lines of each row.
+_FEWEST_COLUMNS, _MOST_COLUMNS = 16, 64
 
 
 def lower_fill(root: Node) -> LoweredKernel:
@@ -46,16 +52,32 @@ class Scatter(Lowering):
         free = _independent_axes(op, kernel)
         plan = plain_plan(kernel)
         self.axes = plan.axes
-        lanes = [loop for loop in plan.loops if loop.name in free][-1:]
-        serial = [loop for loop in plan.loops if loop not in lanes]
+        lanes = next((loop for loop in reversed(plan.loops) if loop.name in free), None)
+        serial = [loop for loop in plan.loops if loop is not lanes]
+        points = math.prod(loop.extent for loop in serial)
+        width = lanes and _columns_of_task(lanes.extent)
         with contextlib.ExitStack() as nest:
-            for loop in lanes:
-                nest.enter_context(values.loop(loop.name, loop.extent, "parallel", vector=True))
+            if lanes and width:
+                blocks = nest.enter_context(
+                    values.loop(f"{lanes.name}o", lanes.extent // width, "parallel")
+                )
+                self._place(lanes, blocks * width + index_expr.axis("c", width))
+            elif lanes:
+                nest.enter_context(values.loop(lanes.name, lanes.extent, "parallel", vector=True))
             for loop in serial:
                 nest.enter_context(values.loop(loop.name, loop.extent))
+            if width:
+                nest.enter_context(values.loop("c", width, vector=True))
             self._update(op)
-        others = math.prod(loop.extent for loop in serial)
-        return self.finish("scatter", values.body, others)
+        return self.finish("scatter", values.body, points * (width or 1))
+
+    def _place(self, loop: Loop, place: IndexExpr) -> None:
+        """Replaces the variable of a loop."""
+
+        def replaced(atom: Atom) -> IndexExpr | None:
+            return place if isinstance(atom, Axis) and atom.name == loop.name else None
+
+        self.axes = tuple(axis.substitute(replaced) for axis in self.axes)
 
     def _update(self, op: Reduce, atomic: bool = False) -> None:
         """The write of one point of the box."""
@@ -73,6 +95,49 @@ class Scatter(Lowering):
         conditions = values.conditions(guards)
         values.emit(ir.Update(number, offset, op.reducer.name, value, conditions, atomic))
         self.waiting.discard(root)
+
+
+class Segments(Scatter):
+    """Reductions of points that are sorted by the row to which they go: a row is a task."""
+
+    def lower(self) -> LoweredKernel:
+        values, root = self.values, self.kernel.roots[0]
+        op = root.op
+        assert isinstance(op, Reduce)
+        self.axes = plain_plan(self.kernel).axes
+        source, starts = root.inputs[0], root.inputs[-1]
+        points = Loop("i0", source.shape[0], False)
+        columns = [loop for loop in plain_plan(self.kernel).loops if loop.name != points.name]
+        total = ir.Accumulator(values.fresh("a"), op.reducer.name, root.dtype)
+        with contextlib.ExitStack() as nest:
+            row = nest.enter_context(values.loop("r", root.shape[0], "parallel", counted=True))
+            first, last = (
+                checked_index(
+                    values, starts, Lookup(0, (row + k,), points.extent + 1), (row + k,), ()
+                )
+                for k in range(2)
+            )
+            count = values.fresh("n")
+            values.bind_index(count, values.sum(last - first), points.extent)
+            for loop in columns:
+                is_last = loop is columns[-1]
+                nest.enter_context(values.loop(loop.name, loop.extent, vector=is_last))
+            extent = RuntimeExtent(ir.ValueIndex(count), points.extent)
+            with values.loop("e", extent, accumulators=[total], counted=True) as number:
+                around = self.axes
+                self._place(points, first + number)
+                values.emit(ir.Accumulate(total.name, values.value(source, self.axes)))
+                self.axes = around
+            self._store(root, (row, *self.axes[1:]), ir.Name(total.name, root.dtype))
+        work = source.size // maximum([root.shape[0], 1])
+        return self.finish("segments", values.body, work)
+
+
+def _columns_of_task(columns: int) -> int | None:
+    """How many columns a task handles, in few cache lines of each row; None for short rows."""
+    if hint_of(columns) < _FEWEST_COLUMNS:
+        return None
+    return exact_block(columns, min(_MOST_COLUMNS, max(hint_of(columns) // 2, _FEWEST_COLUMNS)))
 
 
 def _independent_axes(op: Reduce, kernel: Kernel) -> set[str]:
