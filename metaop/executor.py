@@ -399,7 +399,7 @@ def compiled_for(subgraph: Subgraph, whole: bool = False) -> Compiled:
     With `whole`, only a program for the whole subgraph, never one that runs in pieces.
     """
     # Environment variables that affect programs are read when a program is made.
-    key = subgraph.key if budget.nbytes is None else (*subgraph.key, budget.nbytes)
+    key = subgraph.key if budget.nbytes is None else (*subgraph.key, budget.key)
     found = _programs.get(key)
     is_over = found is not None and found.trial is not None and found.trial.is_over
     if found is None or is_over or (whole and isinstance(found.program, Pieces)):

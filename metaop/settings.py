@@ -139,6 +139,12 @@ SETTINGS = (
         "what a program may take besides its arguments, like 500MB; 0 means as much as it likes",
     ),
     Setting(
+        "METAOP_SPILL",
+        str,
+        "",
+        "folder to which programs under a budget may spill values; empty: they compute them again",
+    ),
+    Setting(
         "METAOP_VERIFY",
         bool,
         "false",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
@@ -13,7 +14,7 @@ from metaop.capture.replay import Replay
 from metaop.capture.trace import TraceRecord, traced
 from metaop.codegen.budget import budget
 from metaop.codegen.llvm.run_ahead import report
-from metaop.errors import CaptureError
+from metaop.errors import ArgumentError, CaptureError
 from metaop.settings import bytes_of
 from metaop.tensor.core import Tensor
 from metaop.tensor.sharded import data_parallel
@@ -47,6 +48,7 @@ class Captured:
         asynchronous: bool = False,
         keeps_graphs: bool = False,
         memory_budget: int | str | None = None,
+        spill: str | os.PathLike[str] | None = None,
     ) -> None:
         functools.update_wrapper(self, function)
         self.function = function
@@ -54,7 +56,10 @@ class Captured:
         self.traces = 0
         self._asynchronous = asynchronous
         self._keeps_graphs = keeps_graphs
+        if spill is not None and memory_budget is None:
+            raise ArgumentError("jit: without a budget nothing is spilled", fix="set memory_budget")
         self._budget = None if memory_budget is None else bytes_of(memory_budget)
+        self._folder = spill
         self._entries: dict[Any, _Entry] = {}
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
@@ -63,7 +68,7 @@ class Captured:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._budget is None:
             return self._call(args, kwargs)
-        with memory_budget(self._budget):
+        with memory_budget(self._budget, self._folder):
             return self._call(args, kwargs)
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -93,7 +98,7 @@ class Captured:
         key = (
             modes.gradients,
             modes.casts,
-            budget.nbytes,
+            budget.key,
             _key(args, tensors),
             _key(kwargs, tensors),
         )
@@ -163,6 +168,7 @@ def jit(
     fallback: bool = False,
     asynchronous: bool = False,
     memory_budget: int | str | None = None,
+    spill: str | os.PathLike[str] | None = None,
 ) -> Any:
     """Captures a function, usually a whole training step, and runs it without recording.
 
@@ -177,7 +183,7 @@ def jit(
     asynchronous call or the next read raises the error of a failed program; the results of that
     call and of later ones raise CaptureError when they are used.
 
-    With `memory_budget`, calls run as if inside `metaop.memory_budget(...)`.
+    With `memory_budget` and `spill`, calls run as if inside `metaop.memory_budget(...)`.
 
     >>> layer = nn.Linear(2, 1)
     >>> optimizer = metaop.optim.SGD(layer.parameters(), lr=0.1)
@@ -194,9 +200,13 @@ def jit(
     """
     if function is None:
         return functools.partial(
-            jit, fallback=fallback, asynchronous=asynchronous, memory_budget=memory_budget
+            jit,
+            fallback=fallback,
+            asynchronous=asynchronous,
+            memory_budget=memory_budget,
+            spill=spill,
         )
-    return Captured(function, fallback, asynchronous, memory_budget=memory_budget)
+    return Captured(function, fallback, asynchronous, memory_budget=memory_budget, spill=spill)
 
 
 class _Identity:

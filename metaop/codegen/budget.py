@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 from metaop.codegen.schedule import Schedule, donations
@@ -25,9 +26,18 @@ _STEPS = 6
 
 
 class Budget(threading.local):
-    """The budget of a thread in bytes, 0 for none; None defers to METAOP_MEMORY_BUDGET."""
+    """The budget of a thread in bytes, 0 for none; None defers to METAOP_MEMORY_BUDGET.
+
+    Programs may spill values to `folder`, if there is one; None defers to METAOP_SPILL.
+    """
 
     nbytes: int | None = None
+    folder: str | None = None
+
+    @property
+    def key(self) -> tuple[int, str | None] | None:
+        """What programs depend on; None where nothing was set in Python."""
+        return None if self.nbytes is None else (self.nbytes, self.folder)
 
 
 budget = Budget()
@@ -41,15 +51,28 @@ def present_budget() -> int:
     return get("METAOP_MEMORY_BUDGET") if "METAOP_MEMORY_BUDGET" in os.environ else 0
 
 
+def present_folder() -> str:
+    """The folder to which programs under a budget may spill values; empty if there is none."""
+    if budget.folder is not None:
+        return budget.folder
+    found: str = get("METAOP_SPILL")
+    return str(Path(found).expanduser()) if found else ""
+
+
 @contextmanager
-def budgeted(size: int | str | None) -> Iterator[None]:
-    """Sets the budget of programs that are compiled inside the block; None for no budget."""
-    before, nbytes = budget.nbytes, 0 if size is None else bytes_of(size)
-    budget.nbytes = nbytes
+def budgeted(size: int | str | None, folder: str | None = None) -> Iterator[None]:
+    """Sets the budget of programs that are compiled inside the block; None for no budget.
+
+    They may spill values to the folder, if there is one.
+    """
+    before = budget.nbytes, budget.folder
+    budget.nbytes = 0 if size is None else bytes_of(size)
+    if folder is not None:
+        budget.folder = folder
     try:
         yield
     finally:
-        budget.nbytes = before
+        budget.nbytes, budget.folder = before
 
 
 def planned_bytes(schedule: Schedule) -> int:
@@ -63,7 +86,7 @@ def _bytes_of_results(schedule: Schedule) -> int:
 
 
 def within_budget(schedule: Schedule, keep_all: Callable[[], Schedule]) -> Schedule:
-    """The schedule if it is within its budget, else the one within it that does the least work.
+    """The schedule if it is within its budget, else the one within it that takes the least time.
 
     `keep_all` makes the schedule in which the graph computes nothing twice. Raises
     `MemoryBudgetError` if the search finds no launches within the budget.
@@ -77,10 +100,15 @@ def within_budget(schedule: Schedule, keep_all: Callable[[], Schedule]) -> Sched
     found = [one for search in searches for one in search.within(limit)]
     if found:
         return min(found, key=lambda one: one.cost).schedule
-    least = min(planned, *(search.least(limit, planned) for search in searches))
+    others = [one for search in searches if (one := search.least(limit, planned)) is not None]
+    smallest = min(others, key=lambda one: one.nbytes, default=_Found(planned, 0.0, schedule))
+    if smallest.nbytes <= limit:
+        return smallest.schedule
+    least = min(planned, smallest.nbytes)
+    how = "computed again or spilled" if present_folder() else "computed again"
     raise MemoryBudgetError(
         f"a program takes {text_of_bytes(planned)}, and {text_of_bytes(least)} if values are "
-        f"computed again, but its budget is {text_of_bytes(limit)}",
+        f"{how}, but its budget is {text_of_bytes(limit)}",
         fix=f"set a budget of at least {text_of_bytes(least)}, or take smaller batches",
     )
 
@@ -100,28 +128,34 @@ class _Search:
         self._schedule = schedule
         self._program = Program(schedule)
         self._results = _bytes_of_results(schedule)
+        self._spills = bool(present_folder())
 
     def within(self, nbytes: int) -> Sequence[_Found]:
         """Schedules within a number of bytes."""
         found = (self._within(nbytes, patience) for patience in _PATIENCE)
         return [one for one in found if one is not None]
 
-    def least(self, low: int, high: int) -> int:
-        """The smallest number of bytes, between two bounds, within which there is a schedule."""
+    def least(self, low: int, high: int) -> _Found | None:
+        """The smallest schedule that is found within numbers of bytes between two bounds.
+
+        It may be below the lower one: a smaller limit can lead to an order that takes less.
+        """
+        best = None
         for _ in range(_STEPS):
             middle = (low + high) // 2
             fitting = self.within(middle)
             if fitting:
-                high = min(one.nbytes for one in fitting)
+                best = min(fitting, key=lambda one: one.nbytes)
+                high = best.nbytes
             else:
                 low = middle
-        return high
+        return best
 
     def _within(self, nbytes: int, patience: float) -> _Found | None:
         limit = nbytes - self._results
         for _ in range(_LIMITS):
             try:
-                order = Order(self._program, limit, patience)
+                order = Order(self._program, limit, patience, self._spills)
             except NoRoomError:
                 return None
             schedule = self._schedule._replace(launches=order.launches())

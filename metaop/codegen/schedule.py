@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from metaop.unified_graph.shape_env import ShapeEnv
 
 PLAIN_MACHINE = Machine()
+_PAGE = 4096
 
 
 class Schedule(NamedTuple):
@@ -37,7 +38,8 @@ class Schedule(NamedTuple):
     launches run once. `steps` has the schedules of such steps by the first root of their kernel.
 
     `budget` is what the program may take besides its inputs, in bytes; 0: as much as it likes.
-    `plain_outputs` are the outputs before any value was computed again.
+    `plain_outputs` are the outputs before any value was computed again. Behind the arena, from a
+    whole page on, `spilled_bytes` of a file hold what is spilled.
     """
 
     inputs: tuple[Node, ...]
@@ -57,6 +59,19 @@ class Schedule(NamedTuple):
     budget: int = 0
     plain_outputs: tuple[Node, ...] = ()
     steps: Mapping[Node, Schedule] = MappingProxyType({})
+    spilled_bytes: int = 0
+
+    @property
+    def end_of_memory(self) -> int:
+        """The end of the arena, or of the file behind it."""
+        if not self.spilled_bytes:
+            return self.arena_bytes
+        return first_of_file(self.arena_bytes) + self.spilled_bytes
+
+
+def first_of_file(arena_bytes: int) -> int:
+    """The offset at which what is spilled begins, behind an arena."""
+    return -(-arena_bytes // _PAGE) * _PAGE
 
 
 class Stage(NamedTuple):

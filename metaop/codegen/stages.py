@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from metaop.codegen import lowering
 from metaop.codegen.lowering import LoweredKernel
 from metaop.codegen.lowering.alike import AlikeKernels
 from metaop.codegen.lowering.contractions.prepacked import Prepacked, right_as_read
 from metaop.codegen.nest.ir import LoopNest
-from metaop.codegen.schedule import Schedule, pairs_of
+from metaop.codegen.schedule import Schedule, first_of_file, pairs_of
 from metaop.codegen.transforms import streaming
+from metaop.codegen.transforms.spilling import is_spilled
 from metaop.codegen.transforms.tile_and_fuse import tiled_launches
 from metaop.errors import InternalError
 from metaop.fusion import group as grouping
@@ -189,20 +191,28 @@ def plan_memory(schedule: Schedule) -> Schedule:
     members: dict[Node, list[Node]] = {}
     for node in first:
         members.setdefault(block[node], []).append(node)
-    lifetimes = [
-        Lifetime(
-            maximum([node.nbytes for node in nodes]),
-            min(first[node] for node in nodes),
-            max(last[node] for node in nodes),
-        )
-        for nodes in members.values()
-    ]
-    offsets, size = plan(lifetimes)
-    offset_of = dict(zip(members, offsets))
+
+    def placed(blocks: Sequence[Node]) -> tuple[dict[Node, Any], Any]:
+        lifetimes = [
+            Lifetime(
+                maximum([node.nbytes for node in members[one]]),
+                min(first[node] for node in members[one]),
+                max(last[node] for node in members[one]),
+            )
+            for one in blocks
+        ]
+        offsets, size = plan(lifetimes)
+        return dict(zip(blocks, offsets)), size
+
+    offset_of, size = placed([one for one in members if not is_spilled(one)])
+    in_file, spilled = placed([one for one in members if is_spilled(one)])
+    start = size if not in_file else first_of_file(size)
+    offset_of |= {one: start + offset for one, offset in in_file.items()}
     return schedule._replace(
         temporaries=tuple(first),
         offsets=tuple(offset_of[block[node]] for node in first),
         arena_bytes=size,
+        spilled_bytes=spilled,
     )
 
 
@@ -232,7 +242,8 @@ def _shared_blocks(
             block[node] = node
             for source in operands.get(number, ()):
                 dies = last.get(source) == step and source not in taken
-                if dies and source.nbytes == node.nbytes:
+                is_near = is_spilled(source) == is_spilled(node)
+                if dies and is_near and source.nbytes == node.nbytes:
                     block[node] = block[source]
                     taken.add(source)
                     break

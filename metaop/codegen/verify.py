@@ -181,7 +181,8 @@ def verify_memory(schedule: Schedule, _: Checked | None = None) -> None:
     alive: list[tuple[int, int, int]] = []
     for start, end, position in places:
         node = schedule.temporaries[position]
-        if end > schedule.arena_bytes:
+        is_beyond = start < schedule.arena_bytes < end
+        if is_beyond or end > schedule.end_of_memory:
             raise VerificationError(f"{node!r} lies behind the end of the program's arena")
         alive = [other for other in alive if other[1] > start]
         for other in alive:

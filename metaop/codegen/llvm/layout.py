@@ -23,7 +23,7 @@ class Layout(NamedTuple):
     of the temporaries in an arena of `arena_bytes`. `results` says of each result whether it is an
     input passed through, and its number among inputs or made outputs. `donors` pairs made outputs
     with the input whose memory they may take. The first `own` launches are those of the program;
-    these repeat the others.
+    these repeat the others. Offsets behind the arena are in a file of `spilled_bytes`.
     """
 
     input_types: tuple[str, ...]
@@ -35,6 +35,7 @@ class Layout(NamedTuple):
     launches: tuple[Launch, ...]
     own: int
     spare: int
+    spilled_bytes: int
 
 
 def layout_of(schedule: Schedule) -> Layout:
@@ -55,6 +56,7 @@ def layout_of(schedule: Schedule) -> Layout:
         rows.launches,
         len(schedule.launches),
         rows.count - numbering.count,
+        schedule.spilled_bytes,
     )
 
 
@@ -90,7 +92,7 @@ def from_bytes(content: bytes) -> Layout | None:
     """The layout that `to_bytes` wrote; None if its format differs or a kernel is gone."""
     try:
         types, made, results, offsets, arena_bytes, donors, launches, *rest = json.loads(content)
-        own, spare = _integers(rest)
+        own, spare, spilled_bytes = _integers(rest)
         layout = Layout(
             tuple(map(str, types)),
             _integers(made),
@@ -104,6 +106,7 @@ def from_bytes(content: bytes) -> Layout | None:
             ),
             own,
             spare,
+            spilled_bytes,
         )
         for name in layout.input_types:
             dtypes.dtype_named(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from copy import copy
 from functools import cached_property
 from operator import attrgetter
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from metaop.codegen.backend import Argument, observers
+from metaop.codegen.budget import present_folder
 from metaop.codegen.llvm.interruption import run_interruptibly
 from metaop.codegen.llvm.kernels import address_of, improved_address_of
 from metaop.codegen.llvm.layout import Layout, layout_of
@@ -23,7 +25,8 @@ from metaop.codegen.llvm.run_ahead import note
 from metaop.codegen.llvm.runtime import ERROR_WORDS, STEP_BYTES, Step, StepTable, runtime
 from metaop.codegen.memory.buffers import Buffer, allocate, settled
 from metaop.codegen.memory.slots import SCALAR_BYTES, ScalarPacker, packer_of
-from metaop.codegen.schedule import Schedule
+from metaop.codegen.memory.spilled import SpillFile
+from metaop.codegen.schedule import Schedule, first_of_file
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.faults import reported_fault
 from metaop.unified_graph.loop import ENDLESS
@@ -63,6 +66,9 @@ class LLVMProgram:
         self._plain = list(layout.results) == [(False, k) for k in range(len(layout.made))]
         self.offsets = layout.offsets
         self.arena_bytes = layout.arena_bytes
+        self._spills = (
+            SpillFile(present_folder(), layout.spilled_bytes) if layout.spilled_bytes else None
+        )
         self._table = StepTable(
             [
                 Step(_entry(one), one.slots, one.arguments, one.tasks, one.grain)
@@ -124,21 +130,28 @@ class LLVMProgram:
                 addresses[slot] = start
                 start += SCALAR_BYTES
         addresses += map(_address, made)
-        if self.offsets:
-            arena = allocate(self.arena_bytes)
-            start = arena.address
-            addresses += [start + offset for offset in self.offsets]
-            addresses += self.spare
-        slots = array("q", addresses)
         results = made if self._plain else self._results_of(made, arguments)
-        if between is None:
-            self.launch(slots)
-            return results
-        between(0, results)
-        for step in range(self._count):
-            self._launch(slots, step, 1)
-            between(step + 1, results)
+        with self._spills.lent() if self._spills else nullcontext(0) as file:
+            if self.offsets:
+                arena = allocate(self.arena_bytes)
+                addresses += self._places(arena.address, file)
+                addresses += self.spare
+            slots = array("q", addresses)
+            if between is None:
+                self.launch(slots)
+                return results
+            between(0, results)
+            for step in range(self._count):
+                self._launch(slots, step, 1)
+                between(step + 1, results)
         return results
+
+    def _places(self, arena: int, file: int) -> list[int]:
+        """The addresses of the temporaries, in an arena or in the file of those that spill."""
+        if not self._spills:
+            return [arena + offset for offset in self.offsets]
+        first = first_of_file(self.arena_bytes)
+        return [file + x - first if x >= first else arena + x for x in self.offsets]
 
     def prepared(
         self,
@@ -147,7 +160,9 @@ class LLVMProgram:
         varying: Sequence[int],
     ) -> PreparedRun | None:
         """A run as `run(arguments, memory)` that can be repeated with other `varying` arguments."""
-        return PreparedRun(self, arguments, memory, varying) if self._plain else None
+        if self._spills or not self._plain:
+            return None
+        return PreparedRun(self, arguments, memory, varying)
 
     def launch(self, slots: array[int]) -> None:
         """Runs all steps on a table of addresses; raises Fault or MemoryError."""

@@ -13,7 +13,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 from metaop import settings
-from metaop.codegen.budget import present_budget
+from metaop.codegen.budget import present_budget, present_folder
 from metaop.codegen.caches.disk import DiskCache, shared_cache
 from metaop.codegen.caches.fingerprint import graph_fingerprint, subgraph_fingerprint
 from metaop.codegen.llvm import tuning
@@ -38,6 +38,7 @@ _IRRELEVANT = {
     "METAOP_PENDING_LIMIT",
     "METAOP_POISON",
     "METAOP_SIZES",
+    "METAOP_SPILL",
     "METAOP_TIERS",
     "METAOP_TIMEOUT_SECONDS",
     "METAOP_TUNE",
@@ -90,7 +91,7 @@ def _key(fingerprint: str) -> str:
     ]
     machine = host_machine()
     state = tuning.state_of_choices(machine)
-    values.append(f"budget={present_budget()}")
+    values.append(f"budget={present_budget()} {bool(present_folder())}")
     parts = (fingerprint, _sources(), repr(host_target()), repr(machine), state, *values)
     return "program-" + blake2b("\n".join(parts).encode(), digest_size=20).hexdigest()
 

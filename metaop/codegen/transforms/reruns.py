@@ -3,7 +3,8 @@
 The launches of a program run in order under a limit of bytes. If the next one does not fit, a value
 that is not needed yet is evicted: the one that is cheapest to compute again, relative to its bytes
 and to the time that it would wait. Just before a launch reads an evicted value, the launches that
-make it run again, on other buffers. After M. Kirisame and others, "Dynamic tensor
+make it run again, on other buffers. Where there is a file for it, a value may be spilled instead,
+once, and fetched as often as it is read. After M. Kirisame and others, "Dynamic tensor
 rematerialization", 2021; but here the next read of each value is known.
 
 Only the buffers and the order of launches change, so all results are bitwise the same.
@@ -21,7 +22,9 @@ from typing import NamedTuple
 
 from metaop.codegen.estimate import program_work
 from metaop.codegen.lowering import LoweredKernel
+from metaop.codegen.lowering.contractions.prepacked import Prepacked
 from metaop.codegen.schedule import Schedule, donations, pairs_of
+from metaop.codegen.transforms.spilling import copied, in_file
 from metaop.reindex.meta_op import Reindex
 from metaop.unified_graph.access import IndexMap
 from metaop.unified_graph.code import Code
@@ -31,6 +34,10 @@ from metaop.unified_graph.node import Input, Node
 # The bytes that move in the time of a multiplication, and a launch in multiplications.
 _BYTES = 0.2
 _LAUNCH = 1 << 17
+# The same for a disk, a tenth as fast as memory.
+_BYTES_OF_DISK = 0.02
+# Steps of an order that are no launches of the program.
+_SPILL, _FETCH = -1, -2
 
 
 class Unit(NamedTuple):
@@ -157,11 +164,15 @@ class NoRoomError(Exception):
 class Order:
     """The launches of a program under a `limit` of bytes for the values that they exchange.
 
-    `patience` is the exponent of the time that a value would wait. Raises `NoRoomError`.
+    `patience` is the exponent of the time that a value would wait; `spills` says whether there is a
+    file. Raises `NoRoomError`.
     """
 
-    def __init__(self, program: Program, limit: int, patience: float) -> None:
+    def __init__(self, program: Program, limit: int, patience: float, spills: bool = False) -> None:
         self.cost = 0.0
+        self._spills = spills
+        # The values in the file, each with what fetches it.
+        self._in_file: dict[Node, Unit] = {}
         self._program = program
         self._limit, self._patience = limit, patience
         self._now = 0
@@ -191,6 +202,11 @@ class Order:
 
         found = []
         for number, copies, is_rerun in self._order:
+            if number < 0:
+                ((node, k),) = copies.items()
+                near, far = copy(node, k), in_file(node)
+                found.append(copied(near, far) if number == _SPILL else copied(far, near))
+                continue
             launch = self._program.launches[number]
             if any(copies.values()):
                 others = {node: copy(node, k) for node, k in copies.items()}
@@ -225,7 +241,7 @@ class Order:
             node, is_ready = stack.pop()
             if node in self._there:
                 continue
-            unit = self._program.unit[node]
+            unit = self._in_file.get(node) or self._program.unit[node]
             if is_ready:
                 found[unit] = None
             elif unit not in found:
@@ -236,7 +252,8 @@ class Order:
         return list(found)
 
     def _run_again(self, unit: Unit) -> None:
-        pairs = self._program.pairs[unit.launches[0]] if len(unit.launches) == 1 else []
+        is_launch = len(unit.launches) == 1 and unit.launches[0] >= 0
+        pairs = self._program.pairs[unit.launches[0]] if is_launch else []
         self._make_room(unit.results, unit.operands, pairs)
         made = {}
         for node in unit.results:
@@ -244,7 +261,7 @@ class Order:
             made[node] = self._copies[node]
         copies = {node: self._there[node] for node in unit.operands} | made
         for number in unit.launches:
-            buffers = self._program.launches[number].buffers
+            buffers = unit.results if number < 0 else self._program.launches[number].buffers
             self._order.append((number, {x: copies[x] for x in buffers if x in copies}, True))
         self.cost += unit.cost
         for node in unit.results:
@@ -268,7 +285,10 @@ class Order:
                     nbytes -= result.nbytes
                     new = [node for node in new if node is not result]
         while self._alive + nbytes > self._limit:
-            self._forget(self._cheapest())
+            node, is_spilled = self._cheapest()
+            if is_spilled and node not in self._in_file:
+                self._spill(node)
+            self._forget(node)
         self._alive += nbytes + sum(operand.nbytes for operand in taken)
 
     def _dies(self, operand: Node) -> bool:
@@ -290,8 +310,18 @@ class Order:
         del self._there[node]
         self._alive -= node.nbytes
 
-    def _cheapest(self) -> Node:
-        """The best value to evict. Raises NoRoomError if none can be made again."""
+    def _spill(self, node: Node) -> None:
+        """Copies a value to the file."""
+        self._order.append((_SPILL, {node: self._there[node]}, False))
+        self.cost += _transfer(node)
+        alone = frozenset([node])
+        self._in_file[node] = Unit((_FETCH,), (), (node,), alone, _transfer(node), math.inf)
+
+    def _cheapest(self) -> tuple[Node, bool]:
+        """The best value to evict, and whether it is spilled rather than made again.
+
+        Raises NoRoomError if there is none.
+        """
         best, least = None, math.inf
         for node in self._there:
             is_unfinished = self._program.written_last(node) >= self._now
@@ -300,10 +330,17 @@ class Order:
             use = self._program.next_use(node, self._now)
             assert use is not None
             times = self._program.times
-            waits = times[use] - times[max(self._now - 1, 0)]
-            cost = self._cost(node, use) / (self._freed(node, use) * waits**self._patience)
-            if cost < least:
-                best, least = node, cost
+            waits = (times[use] - times[max(self._now - 1, 0)]) ** self._patience
+            if node not in self._in_file:
+                cost = self._cost(node, use) / (self._freed(node, use) * waits)
+                if cost < least:
+                    best, least = (node, False), cost
+            # A prepared factor has padding that nobody has written, and is soon made again.
+            if self._spills and not isinstance(node.op, Prepacked):
+                ways = 1 if node in self._in_file else 2
+                cost = ways * _transfer(node) / (node.nbytes * waits)
+                if cost < least:
+                    best, least = (node, True), cost
         if best is None:
             raise NoRoomError
         return best
@@ -323,7 +360,8 @@ class Order:
     def _cost(self, node: Node, use: int) -> float:
         """The cost of making a value again just before a launch; infinite if that is impossible."""
         own = self._program.unit.get(node)
-        for other in () if own is None else own.made.difference(self._there):
+        gone = () if own is None else own.made.difference(self._there, self._in_file)
+        for other in gone:
             found = self._program.next_use(other, self._now)
             if found is not None and found <= use:
                 return 0.0  # it comes back with the other one
@@ -331,7 +369,8 @@ class Order:
         units: set[Unit] = set()
         stack = [node]
         while stack:
-            unit = self._program.unit.get(stack.pop())
+            value = stack.pop()
+            unit = self._in_file.get(value) or self._program.unit.get(value)
             if unit is None or unit.deadline < use:
                 return math.inf
             if unit in units:
@@ -344,6 +383,11 @@ class Order:
     def _is_there_at(self, node: Node, use: int) -> bool:
         """Whether a value is in memory at the start of a launch that does not read it."""
         return node in self._there and self._program.touched[node][-1] >= use
+
+
+def _transfer(node: Node) -> float:
+    """The cost of copying a value to the file or back."""
+    return node.nbytes / _BYTES_OF_DISK + _LAUNCH
 
 
 def _on_others(launch: LoweredKernel, others: dict[Node, Node], is_rerun: bool) -> LoweredKernel:
