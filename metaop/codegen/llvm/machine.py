@@ -75,4 +75,6 @@ def _narrow_tile(target: Target) -> Tile | None:
     """The tile for factors in bfloat16, if there are instructions for them."""
     if not target.has_bfloat16_pairs:
         return None
-    return MATRICES if matrix_registers.verdict().usable else PAIRS
+    if not matrix_registers.are_given():
+        return PAIRS
+    return replace(MATRICES, instead=PAIRS, works=matrix_registers.agree_with_pairs)

@@ -120,7 +120,7 @@ def _fitting(kernel: Kernel, storage: Storage, uses: dict[Node, int], machine: M
         most = max(dtype.itemsize for dtype in types)
         fitting = (most == 1 and tile.int8) or (most <= 2 and tile.int16) or None
     elif total is not dtypes.float64 and types == {dtypes.bfloat16}:
-        fitting = tile.narrow
+        fitting = tile.narrow and tile.narrow.if_it_works
     return fitting or _cheapest(ContractionAxes(kernel, storage, uses), machine)
 
 

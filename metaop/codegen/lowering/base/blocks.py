@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from metaop.unified_graph.symbolic import content_of, divides, hint_of, is_symbolic, usual_of
@@ -29,6 +30,9 @@ class Tile:
     of at most that width, if there are instructions for them. Launches run slice by slice if a
     slice of the values that they exchange has at most `near_bytes`, the near cache of a thread (0:
     never).
+
+    `works` says whether the instructions of this process compute what they should; it takes a
+    while. If not, `instead` is the tile to use.
     """
 
     rows: int = 8
@@ -42,6 +46,13 @@ class Tile:
     int16: Tile | None = None
     int8: Tile | None = None
     near_bytes: int = 0
+    instead: Tile | None = None
+    works: Callable[[], bool] | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def if_it_works(self) -> Tile | None:
+        """This tile, or the one to use instead of it."""
+        return self if self.works is None or self.works() else self.instead
 
     @property
     def is_possible(self) -> bool:
