@@ -286,9 +286,9 @@ class _Grouping:
         element_level = root.shape == kernel.shape and not isinstance(root.op, Reduce)
         if element_level and kernel.reduced and not self._is_parallel(kernel):
             return _FEW_ROWS
-        places = {member: kernel.indices_of(member) for member in kernel.roots}
+        members = set(kernel.roots)
         for node, place in reads(root, box, at, self.storage.has_buffer):
-            if node in places and places[node] != place:
+            if node in members and kernel.indices_of(node) != place:
                 return "the node reads a result of other rows"
         return None
 
