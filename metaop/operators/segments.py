@@ -31,6 +31,9 @@ def segment_reduce(
 
 
 @composite
-def sum_of_sorted_rows(values: Node, rows: Node, starts: Node) -> Node:
-    """Row `r` of the result is the sum of `values[starts[r]:starts[r + 1]]`, whose `rows` are r."""
-    return reduce_rows("add", values, rows, starts.shape[0] - 1, starts)
+def sum_of_rows(values: Node, rows: Node, starts: Node | None, count: int) -> Node:
+    """Row `r` of the result is the sum of all `values[i]` with `rows[i] == r`.
+
+    If `rows` ascend, `starts` (count + 1,) may say where each begins.
+    """
+    return reduce_rows("add", values, rows, count, starts)

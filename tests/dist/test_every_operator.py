@@ -116,7 +116,7 @@ def _variants(value: np.ndarray) -> np.ndarray:
 
 def test_the_library_is_covered(cases: dict[str, Case]) -> None:
     without_inputs = {"constant_fill", "eye", "permutation"}
-    elsewhere = {"segment_reduce", "overwrite", "additive_mask", "renormalised"}
+    elsewhere = {"segment_reduce", "sum_of_rows", "overwrite", "additive_mask", "renormalised"}
     # Loops are unrolled before they are split: tests/control_flow/test_transforms.py.
     elsewhere |= {"choose"}
     assert composites() - set(cases) <= without_inputs | elsewhere

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -39,6 +40,25 @@ def test_matmul_in_every_state(left: Sbp, right: Sbp) -> None:
     x = distribute_tensor(metaop.tensor(a), row(3), left)
     y = distribute_tensor(metaop.tensor(b), row(3), right)
     np.testing.assert_allclose((x @ y).full_tensor().numpy(), a @ b)
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("kind", ["to_sparse_coo", "to_sparse_csr", "to_sparse_csc"])
+def test_products_with_sparse_matrices(kind: str, state: Sbp) -> None:
+    """Every rank has the matrix; gradients arrive at its values and at the dense factor."""
+    random = np.random.default_rng(0)
+    dense = random.normal(size=(5, 6)) * (random.random((5, 6)) < 0.5)
+    factor, places = random.normal(size=(6, 4)), np.nonzero(dense)
+    values: Any = metaop.tensor(dense[places]).requires_grad_()
+    matrix = getattr(metaop.sparse_coo_tensor(np.stack(places), values, (5, 6)), kind)()
+    x = distribute_tensor(metaop.tensor(factor), row(3), state).detach().requires_grad_()
+    y = matrix @ x
+    (y * y).sum().backward()
+    np.testing.assert_allclose(y.full_tensor().detach().numpy(), dense @ factor, atol=1e-12)
+    gradient = 2 * dense @ factor @ factor.T
+    np.testing.assert_allclose(values.grad.numpy(), gradient[places], atol=1e-12)
+    slope = x.grad.full_tensor().numpy()  # type: ignore[union-attr]
+    np.testing.assert_allclose(slope, 2 * dense.T @ dense @ factor, atol=1e-12)
 
 
 @pytest.mark.parametrize("data", [BROADCAST, Split(0)])

@@ -15,8 +15,9 @@ import numpy as np
 
 from metaop.differentiation.tape import Cotangent
 from metaop.differentiation.unsummed import Unsummed, summed
+from metaop.dist.sbp import BROADCAST
 from metaop.errors import ArgumentError, ShapeError, UnsupportedError
-from metaop.operators.segments import sum_of_sorted_rows
+from metaop.operators.segments import sum_of_rows
 from metaop.tensor.arguments import WHOLE
 from metaop.tensor.core import Tensor, from_array, wrap
 from metaop.tensor.size import Size
@@ -459,13 +460,18 @@ def sparse_matmul(matrix: SparseTensor, other: Any) -> Any:
         )
     if isinstance(other, SparseTensor):
         return _sparse_product(matrix, other)
-    rows, columns = matrix._axis(0), matrix._axis(1)
-    values = matrix._held.reshape(-1, *(1,) * (other.ndim - 1))
-    products = values * other.index_select(0, columns)
-    if not matrix._is_sorted:
-        return products.new_zeros((matrix.shape[0], *other.shape[1:])).index_add(0, rows, products)
-    calls = (products.call, rows.call, matrix._starts(0).call)
-    return wrap(record(sum_of_sorted_rows, calls, ()))
+    parts = matrix._axis(0), matrix._axis(1), matrix._held
+    placement = other.device.placement
+    if placement is not None:
+        # Every rank has the whole matrix; how the product is shared follows from the dense factor.
+        whole = [BROADCAST] * len(placement.shape)
+        parts = tuple([part.to_global(placement, whole) for part in parts])  # type: ignore
+    rows, columns, values = parts
+    products = values.reshape(-1, *(1,) * (other.ndim - 1)) * other.index_select(0, columns)
+    # The ranks of a global tensor may share the values, which then begin elsewhere.
+    is_sorted = placement is None and matrix._is_sorted
+    starts = matrix._starts(0).call if is_sorted else None
+    return wrap(record(sum_of_rows, (products.call, rows.call, starts), (matrix.shape[0],)))
 
 
 def _sparse_product(left: SparseTensor, right: SparseTensor) -> SparseTensor:
