@@ -17,9 +17,10 @@ from metaop.operators.repetition import choose, repeat
 from metaop.tensor.arguments import wrap_dim
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.functions.shaping import movedim
+from metaop.tensor.grad_mode import no_grad
 from metaop.trees import TreeSpec, tree_flatten, tree_unflatten
 from metaop.unified_graph import dtype as dtypes
-from metaop.unified_graph.loop import ENDLESS
+from metaop.unified_graph.loop import ENDLESS, can_repeat
 from metaop.unified_graph.recording import record, results
 from metaop.unified_graph.tensor_type import TensorType
 
@@ -81,7 +82,8 @@ def while_loop(
     Both are called with the elements of the tuple `carried_inputs` and then those of
     `additional_inputs`; any other nest is one argument. The result of `body_fn` has the structure,
     shapes and types of `carried_inputs`. Both run once as Python, and no value is read: the program
-    itself ends the loop. There is no gradient, because the number of steps is unbounded.
+    itself ends the loop. On GPUs and for global tensors both run as Python for every step, and the
+    condition is read. There is no gradient, because the number of steps is unbounded.
 
     >>> metaop.while_loop(lambda x: x.sum() < 100, lambda x: x * 2, (metaop.tensor([1.0, 2.0]),))
     (tensor([ 64., 128.]),)
@@ -104,11 +106,23 @@ def while_loop(
     kinds = [begin.call.type, *(x.call.type for x in carried)]
     _check_carried(found, kinds, expected, len(kinds))
     calls = [begin.call, *(x.call for x in (*carried, *further)), *found.closed]
-    alike = (False,) * (len(calls) - len(kinds))
-    attributes = (found.graph(found.closed), 2, alike, ENDLESS, False, True, False)
-    _, *last = results(record(repeat, calls, attributes))
-    values = tree_unflatten([wrap(one) for one in last], structure)
-    return type(carried_inputs)(values) if type(carried_inputs) in (tuple, list) else values[0]
+    first = tree_unflatten(carried, structure)
+    if all(can_repeat(call.type.device) for call in calls):
+        alike = (False,) * (len(calls) - len(kinds))
+        attributes = (found.graph(found.closed), 2, alike, ENDLESS, False, True, False)
+        _, *last = results(record(repeat, calls, attributes))
+        values = tree_unflatten([wrap(one) for one in last], structure)
+    else:
+        values = _ended_by_reads(begin, first, lambda *now: step(*now, *additional_inputs))
+    return type(carried_inputs)(values) if is_tuple else values[0]
+
+
+def _ended_by_reads(going: Tensor, values: Any, step: Callable[..., Any]) -> Any:
+    """What is carried after all steps, each of which says whether there is another one."""
+    with no_grad():
+        while going.item():  # type: ignore[attr-defined]
+            going, values = step(*values)
+    return values
 
 
 def fori_loop(

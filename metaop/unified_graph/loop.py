@@ -13,9 +13,15 @@ from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.access import Access
 from metaop.unified_graph.evaluation import evaluate
 from metaop.unified_graph.node import MetaOp, Node, input_node, topological
+from metaop.unified_graph.tensor_type import Device
 
 # The length of a loop that only its first carried value ends.
 ENDLESS = -1
+
+
+def can_repeat(device: Device) -> bool:
+    """Whether programs on a device repeat the steps of loops, rather than being unrolled."""
+    return device.type != "cuda" and device.placement is None
 
 
 class Body(NamedTuple):

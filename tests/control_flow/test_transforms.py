@@ -152,5 +152,17 @@ def test_global_tensors():
     given = [metaop.tensor(random(*shape)) for shape in ((3,), (5, 3), (3, 3))]
     for one, other in zip(decay(*map(spread, given)), decay(*given), strict=True):
         np.testing.assert_allclose(one.to_local().numpy(), other.numpy(), rtol=1e-5, atol=1e-6)
-    with pytest.raises(NotImplementedError, match="one processor"):
-        newton(spread(given[0][0])).to_local().numpy()
+    # The condition is read on every rank; a captured function cannot.
+    root = newton(spread(given[0][0].abs()))
+    np.testing.assert_allclose(
+        root.to_local().numpy(), newton(given[0][0].abs()).numpy(), rtol=1e-6
+    )
+    with pytest.raises(metaop.errors.CaptureError, match="reads"):
+        metaop.jit(newton)(spread(given[0][0].abs()))
+    counted = metaop.while_loop(
+        lambda state, step: state["x"].sum() < 50,
+        lambda state, step: {"x": state["x"] + step},
+        {"x": spread(given[0])},
+        (spread(metaop.ones(3)),),
+    )
+    assert 50 <= counted["x"].sum().item() < 53

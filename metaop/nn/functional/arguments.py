@@ -8,6 +8,7 @@ from operator import index
 
 from metaop.errors import ArgumentError, ArgumentTypeError
 from metaop.tensor.core import Tensor
+from metaop.unified_graph.loop import can_repeat
 from metaop.unified_graph.recording import Call
 from metaop.unified_graph.tracing import state
 
@@ -71,7 +72,6 @@ def reduction_of(
 
 def is_loop(input: Tensor) -> bool:
     """Whether an operator runs as a loop over steps: if programs can loop and there are several."""
-    device, trace = input.device, state.trace
-    can_repeat = device.type != "cuda" and device.placement is None
+    trace = state.trace
     shortest = 1 if trace is not None and trace.for_any_size else _SHORTEST_LOOP
-    return can_repeat and len(input) >= shortest
+    return can_repeat(input.device) and len(input) >= shortest
