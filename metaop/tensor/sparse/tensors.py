@@ -61,8 +61,8 @@ class SparseTensor:
         self.layout = kind
         # Whether no coordinates come twice.
         self._ordered = is_coalesced or self._nnz() < 2
-        # Index tensors by what they hold, moved to the device once.
-        self._tensors: dict[Any, Tensor] = {}
+        # What was found out about the coordinates: index tensors on the device, and their order.
+        self._known: dict[Any, Any] = {}
 
     # --- what it is -----------------------------------------------------------------------------
 
@@ -161,23 +161,25 @@ class SparseTensor:
 
     def _axis(self, dim: int) -> Tensor:
         """The coordinates along one dimension."""
-        if dim not in self._tensors:
-            self._tensors[dim] = self._index(self._coordinates[dim])
-        return self._tensors[dim]
+        if dim not in self._known:
+            self._known[dim] = self._index(self._coordinates[dim])
+        return self._known[dim]
 
-    @cached_property
+    @property
     def _is_sorted(self) -> bool:
         """Whether the values of each row are together, row after row."""
-        rows = self._coordinates[0]
-        return bool((rows[1:] >= rows[:-1]).all())
+        if "sorted" not in self._known:
+            rows = self._coordinates[0]
+            self._known["sorted"] = bool((rows[1:] >= rows[:-1]).all())
+        return self._known["sorted"]
 
     def _starts(self, dim: int) -> Tensor:
         """Where the values of each row or column begin, if they are sorted by it."""
         key = "starts", dim
-        if key not in self._tensors:
+        if key not in self._known:
             counts = np.bincount(self._coordinates[dim], minlength=self.shape[dim])
-            self._tensors[key] = self._index(np.concatenate(([0], np.cumsum(counts))))
-        return self._tensors[key]
+            self._known[key] = self._index(np.concatenate(([0], np.cumsum(counts))))
+        return self._known[key]
 
     def _indices(self) -> Tensor:
         given = self._given
@@ -232,7 +234,11 @@ class SparseTensor:
             )
 
     def _with(self, values: Any) -> SparseTensor:
-        return SparseTensor(self._given, values, self.shape, self.layout, self._ordered)
+        found = SparseTensor(self._given, values, self.shape, self.layout, self._ordered)
+        if found.device == self.device:
+            # What is known of the coordinates is true of both, and of what either finds out later.
+            found._known = self._known
+        return found
 
     # --- other forms ----------------------------------------------------------------------------
 
