@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import inspect
+import io
 from types import SimpleNamespace
 
 import pytest
+from PIL import Image
 
 import metaop
 from benchmarks import zoo
@@ -38,6 +41,9 @@ def test_trainings_are_measured_apart() -> None:
     assert found["sgc"]["reached"].startswith("accuracy") and found["sgc"]["seconds"] > 0
     # Steps of both players, and no parameter of the first network.
     assert "discriminator" in found["bgan"]["reached"] and found["bgan"]["parameters"] == 76_289
+    assert found["sgc"]["picture"] is None and 0 < found["sgc"]["bytes"] < 500e6
+    image = Image.open(io.BytesIO(base64.b64decode(found["bgan"]["picture"])))
+    assert max(image.size) <= zoo.MOST_PIXELS
 
 
 def test_steps_of_other_loops_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,7 +66,8 @@ def test_what_cannot_be_trained_has_no_result() -> None:
 
 def test_rows_tell_what_was_measured() -> None:
     result = {"parameters": 1234, "steps": 7, "seconds": 0.0251, "reached": "loss 0.500"}
-    row = zoo.cells("lsgan", result, {})
-    assert row[0] == "`lsgan`" and row[3:] == ["1,234", "7", "loss 0.500", "25.1", "–"]
+    row = zoo.cells("lsgan", {**result, "bytes": 81_700_000}, {})
+    assert row[0] == "`lsgan`" and row[3:7] == ["1,234", "7", "loss 0.500", "25.1"]
+    assert row[7:] == ["–", "82", "–", "![lsgan](assets/zoo/lsgan.png)"]
     assert zoo.reached("epoch\naccuracy 0.914 of new ones\n\n", {}) == "accuracy 0.914 of new ones"
     assert zoo.reached(".:*#\n", {"loss": [9.0] * 5 + [1.0] * 10}) == "loss 1.000"
