@@ -73,8 +73,9 @@ def _reduced_product(matrix: SparseTensor, other: SparseTensor | Tensor, reducer
     starts: Any = rows.crow_indices()
     dense: Any = other
     products = rows.values().reshape(-1, 1) * dense.index_select(0, rows._axis(1))  # type: ignore
-    parts = (products, rows._axis(0), starts.diff(), starts)
-    return wrap(record(segment_reduce, [part.call for part in parts], (reducer,)))
+    calls = [part.call for part in (products, rows._axis(0), starts.diff())]
+    begins = starts.call if rows._is_sorted else None
+    return wrap(record(segment_reduce, (*calls, begins), (reducer,)))
 
 
 def sampled_addmm(

@@ -270,6 +270,11 @@ def test_products_with_other_reductions(reduce: Any) -> None:
         wanted = function(products, axis=0) if products else np.zeros(3)
         np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)
     check_derivatives(product, VALUES, dense)
+    # Rows that are not sorted, though the user says that they are.
+    values = metaop.tensor([1.0, 2.0, 3.0])
+    claimed = metaop.sparse_coo_tensor([[2, 0, 2], [1, 0, 0]], values, (3, 2), is_coalesced=True)
+    found = metaop.sparse.mm(claimed, metaop.ones(2, 1), reduce).flatten().tolist()
+    assert found == [2.0, 0.0, {"sum": 4.0, "mean": 2.0, "amax": 3.0, "amin": 1.0}[reduce]]
     with pytest.raises(ArgumentError, match="'prod' is no reduction"):
         metaop.sparse.mm(rows(), metaop.tensor(dense), "prod")  # type: ignore[arg-type]
     if reduce != "sum":

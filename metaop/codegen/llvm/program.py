@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from copy import copy
 from functools import cached_property
 from operator import attrgetter
@@ -131,10 +130,15 @@ class LLVMProgram:
                 start += SCALAR_BYTES
         addresses += map(_address, made)
         results = made if self._plain else self._results_of(made, arguments)
-        with self._spills.lent() if self._spills else nullcontext(0) as file:
+        spilled = self._spills and self._spills.taken()
+        try:
             if self.offsets:
                 arena = allocate(self.arena_bytes)
-                addresses += self._places(arena.address, file)
+                start = arena.address
+                if spilled:
+                    addresses += self._places(start, spilled.address)
+                else:
+                    addresses += [start + offset for offset in self.offsets]
                 addresses += self.spare
             slots = array("q", addresses)
             if between is None:
@@ -144,12 +148,13 @@ class LLVMProgram:
             for step in range(self._count):
                 self._launch(slots, step, 1)
                 between(step + 1, results)
-        return results
+            return results
+        finally:
+            if self._spills and spilled:
+                self._spills.given_back(spilled)
 
     def _places(self, arena: int, file: int) -> list[int]:
         """The addresses of the temporaries, in an arena or in the file of those that spill."""
-        if not self._spills:
-            return [arena + offset for offset in self.offsets]
         first = first_of_file(self.arena_bytes)
         return [file + x - first if x >= first else arena + x for x in self.offsets]
 

@@ -10,9 +10,7 @@ import errno
 import mmap
 import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import IO
+from typing import IO, NamedTuple
 
 import numpy as np
 
@@ -22,29 +20,35 @@ from metaop.settings import text_of_bytes
 _PIECE = 1 << 20
 
 
+class Mapped(NamedTuple):
+    """A file in memory, and where."""
+
+    memory: mmap.mmap
+    address: int
+
+
 class SpillFile:
     """A program's memory of `nbytes` in a file in `folder`, which runs of it use in turns."""
 
     def __init__(self, folder: str, nbytes: int) -> None:
         self._folder, self._nbytes = folder, nbytes
-        self._free: list[tuple[mmap.mmap, int]] = []
+        self._free: list[Mapped] = []
 
-    @contextmanager
-    def lent(self) -> Iterator[int]:
-        """The address of memory that nobody else uses meanwhile; its content means nothing.
+    def taken(self) -> Mapped:
+        """Memory that nobody else uses until it is `given_back`; its content means nothing.
 
         Raises MemoryBudgetError if the folder cannot hold it.
         """
         try:
-            memory, address = self._free.pop()
+            return self._free.pop()
         except IndexError:
-            memory, address = self._mapped()
-        try:
-            yield address
-        finally:
-            self._free.append((memory, address))
+            return self._mapped()
 
-    def _mapped(self) -> tuple[mmap.mmap, int]:
+    def given_back(self, memory: Mapped) -> None:
+        """Lets other runs use the memory."""
+        self._free.append(memory)
+
+    def _mapped(self) -> Mapped:
         try:
             with tempfile.TemporaryFile(dir=self._folder, prefix="metaop-") as file:
                 _reserve(file, self._nbytes)
@@ -55,7 +59,7 @@ class SpillFile:
                 f"{error.strerror or error}",
                 fix="name a folder on a disk with more room, or raise the budget",
             ) from None
-        return memory, np.frombuffer(memory, np.uint8).ctypes.data
+        return Mapped(memory, np.frombuffer(memory, np.uint8).ctypes.data)
 
 
 def _reserve(file: IO[bytes], nbytes: int) -> None:

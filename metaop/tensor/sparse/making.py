@@ -155,14 +155,7 @@ def sparse_csr_tensor(
             [2., 3.]])
     """
     held = _values_of(values, dtype, device, requires_grad)
-    rows, columns = _compressed(
-        "sparse_csr_tensor", "crow_indices", crow_indices, col_indices, held
-    )
-    if size is None:
-        size = (_lines(crow_indices), int(columns.max(initial=-1)) + 1)
-    coordinates = np.stack([rows, columns])
-    _check_indices(coordinates, held, tuple(size))
-    return SparseTensor(coordinates, held, size, sparse_csr, True)
+    return _compressed(sparse_csr, crow_indices, col_indices, held, size)
 
 
 @public()
@@ -186,14 +179,7 @@ def sparse_csc_tensor(
             [1., 3.]])
     """
     held = _values_of(values, dtype, device, requires_grad)
-    columns, rows = _compressed(
-        "sparse_csc_tensor", "ccol_indices", ccol_indices, row_indices, held
-    )
-    if size is None:
-        size = (int(rows.max(initial=-1)) + 1, _lines(ccol_indices))
-    coordinates = np.stack([rows, columns])
-    _check_indices(coordinates, held, tuple(size))
-    return SparseTensor(coordinates, held, size, sparse_csc, True)
+    return _compressed(sparse_csc, ccol_indices, row_indices, held, size)
 
 
 @public()
@@ -234,29 +220,32 @@ def sparse_compressed_tensor(
     )
 
 
-def _lines(offsets: Any) -> int:
-    """The number of rows or columns that offsets delimit."""
-    return len(_host_indices(offsets, "offsets")) - 1
-
-
 def _compressed(
-    name: str, what: str, offsets: Any, others: Any, values: Tensor
-) -> tuple[np.ndarray, np.ndarray]:
-    """The row (or column) of each value, which offsets delimit, and the other coordinate.
+    kind: layout, offsets: Any, others: Any, values: Tensor, size: Sequence[int] | None
+) -> SparseTensor:
+    """The matrix whose rows (or columns, in CSC layout) `offsets` delimit.
 
     Raises ShapeError if they do not fit the values.
     """
+    name, what = f"{kind._name}_tensor", "crow" if kind is sparse_csr else "ccol"
     starts, plain = _host_indices(offsets, name), _host_indices(others, name)
     counts = np.diff(starts)
     fits = starts.ndim == plain.ndim == 1 and len(plain) == values.shape[0] and len(starts) > 0
     if not fits or starts[0] != 0 or (counts < 0).any() or starts[-1] != len(plain):
         raise ShapeError(
-            f"{name}: {what} {starts.tolist()} do not count {len(plain)} indices and "
+            f"{name}: {what}_indices {starts.tolist()} do not count {len(plain)} indices and "
             f"{values.shape[0]} values",
             fix="pass one offset more than there are rows (or columns), which rise from 0 to the "
             "number of values",
         )
-    return np.repeat(np.arange(len(counts)), counts), plain
+    # Rows come first, whichever of both is compressed.
+    order = 1 if kind is sparse_csr else -1
+    lines = np.repeat(np.arange(len(counts)), counts)
+    coordinates = np.stack([lines, plain][::order])
+    if size is None:
+        size = (len(counts), int(plain.max(initial=-1)) + 1)[::order]
+    _check_indices(coordinates, values, tuple(size))
+    return SparseTensor(coordinates, values, size, kind, True)
 
 
 @method()
