@@ -139,3 +139,13 @@ def test_scans_along_any_axis_in_any_direction(backwards: int) -> None:
         with metaop.no_grad():
             found = net(*map(metaop.tensor, given))
         agree([one.numpy() for one in found], run(proto, *given))
+    with metaop.no_grad():
+        last, empty = net(metaop.ones(3), metaop.ones(3, 0))
+    assert last.tolist() == [1.0] * 3 and empty.shape == (3, 0)
+
+
+def test_no_steps() -> None:
+    """A trace knows the types of stacks (onnxruntime gives them one dimension)."""
+    with metaop.no_grad():
+        last, empty = metaop.onnx.load(looped(DOUBLED, 0, False))(metaop.ones(4))
+    assert last.tolist() == [1.0] * 4 and empty.shape == (0, 4) and empty.dtype is metaop.float32

@@ -25,6 +25,11 @@ _SHORTEST = 8
 _NO_LOOP = (MetaopError, TypeError, ValueError)
 
 
+def _pays(steps: int | None) -> bool:
+    """Whether to try a loop of the program; of no steps, only it knows the types of the stacks."""
+    return not steps or steps >= _SHORTEST
+
+
 def _can_be_carried(value: Any) -> bool:
     if isinstance(value, Tensor):
         return value.device.type == "cpu"
@@ -110,7 +115,7 @@ def _loop_of_program(most: int | None, condition: Any, state: Sequence[Any], bod
 def loop(limit: Host | None = None, condition: Any = None, *state: Any, body: Any) -> Any:
     """Runs a graph `limit` times, or while its condition holds: last states, stacked outputs."""
     most = None if limit is None else int(np.asarray(limit).reshape(-1)[0])
-    if (most is None or most >= _SHORTEST) and all(map(_can_be_carried, state)):
+    if _pays(most) and all(map(_can_be_carried, state)):
         found = _loop_of_program(most, condition, state, body)
         if found is not None:
             return found
@@ -146,8 +151,8 @@ def scan(
     axes = scan_input_axes or [0] * num_scan_inputs
     turned = scan_input_directions or [0] * num_scan_inputs
     count = shape_of(inputs[0])[axes[0]]
-    if count >= _SHORTEST and all(map(_can_be_carried, values)):
-        rows = [_moved(to_tensor(x), *how) for x, *how in zip(inputs, axes, [0] * count, turned)]
+    if _pays(count) and all(map(_can_be_carried, values)):
+        rows = [_moved(to_tensor(x), *how) for x, *how in zip(inputs, axes, repeat(0), turned)]
         found = _scanned(states, rows, body)
         if found is not None:
             ways = [scan_output_axes or repeat(0), scan_output_directions or repeat(0)]
