@@ -46,7 +46,9 @@ def family(heading: str) -> Rows:
     """A step of each network of a family of docs/zoo.md: milliseconds of metaop and of PyTorch."""
     parts = (DOCS / "zoo.md").read_text(encoding="utf-8").split("\n\n")
     (found,) = (part for before, part in pairwise(parts) if before == f"## {heading}")
-    return [(name, cells[-2:]) for name, cells in rows_of(found)]
+    _, *header = (cell.strip() for cell in found.splitlines()[0].strip("|").split("|"))
+    first = header.index("ms, metaop")
+    return [(name, cells[first : first + 2]) for name, cells in rows_of(found)]
 
 
 def number(cell: str) -> float | None:

@@ -15,7 +15,7 @@ import metaop.nn.functional as functional
 from metaop.codegen.cuda import backend
 from metaop.codegen.cuda import device as devices
 from metaop.cuda import streams
-from metaop.errors import ArgumentError, DeviceError, DimensionError, UnsupportedError
+from metaop.errors import ArgumentError, CaptureError, DeviceError, DimensionError
 from metaop.executor import clear_programs, realize
 from metaop.kernels import copy, lanes, scratch, task
 from metaop.nn.utils import clip_grad_norm_
@@ -306,10 +306,15 @@ def test_loops_and_choices(device: metaop.device, tmp_path: Path) -> None:
     np.testing.assert_allclose(there.cpu().numpy(), loss(*given).numpy(), rtol=1e-4)
 
 
-def test_a_loop_that_values_end_is_refused(device: metaop.device) -> None:
-    x = metaop.ones(3, device=device)
-    with pytest.raises(UnsupportedError, match="fori_loop or scan"):
-        metaop.while_loop(lambda x: x.sum() < 100, lambda x: (x * 2,), (x,))[0].cpu().numpy()
+def test_a_loop_that_values_end(device: metaop.device) -> None:
+    def doubled(x: metaop.Tensor) -> metaop.Tensor:
+        return metaop.while_loop(lambda x: x.sum() < 100, lambda x: (x * 2,), (x,))[0]
+
+    found = doubled(metaop.ones(3, device=device))
+    assert found.device == device
+    np.testing.assert_array_equal(found.cpu().numpy(), [64, 64, 64])
+    with pytest.raises(CaptureError, match="reads a value"):
+        metaop.jit(doubled)(metaop.ones(3, device=device)).cpu().numpy()
 
 
 @without_gpu
