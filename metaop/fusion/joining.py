@@ -7,12 +7,14 @@ becomes one contraction whose factors are the T factors, stacked.
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
 from metaop.fusion.index_splitting import choices, index_ranges
 from metaop.fusion.kernel import reduced_axes
 from metaop.fusion.sums import Terms, is_product, rewrite_sums
+from metaop.fusion.triangles import triangle_of
 from metaop.reduce.meta_op import Reduce, reduce_with_map
 from metaop.reindex.meta_op import Reindex, reindex
 from metaop.reindex.views import broadcast_to, concatenate
@@ -23,13 +25,21 @@ from metaop.unified_graph.node import Constant, Node, topological
 
 
 def join_reductions(outputs: Sequence[Node]) -> list[Node]:
-    """Replaces sums of like reductions by one reduction, if copying their sources pays."""
-    found = choices(topological(outputs))
+    """Replaces sums of like reductions by one reduction, if copying their sources pays.
+
+    A reduction that has more than one reader stays, as it would be computed twice.
+    """
+    order = topological(outputs)
+    found = choices(order)
+    readers = Counter(source for node in order for source in node.inputs)
+    readers.update(outputs)
     joiner = _Joiner()
 
     def note(old: Node, new: Node) -> None:
         if old in found:
             joiner.note(new)
+        if readers[old] > 1:
+            joiner.shared.add(new)
 
     return rewrite_sums(outputs, joiner.join, list(found), note)
 
@@ -50,10 +60,11 @@ class _Stack(NamedTuple):
 
 
 class _Joiner:
-    """Joins terms; knows which nodes are in a concatenation that it has visited."""
+    """Joins terms; knows which nodes are in a concatenation that it has visited, or shared."""
 
     def __init__(self) -> None:
         self.places: dict[Node, _Place] = {}
+        self.shared: set[Node] = set()
 
     def note(self, choice: Node) -> None:
         """Records the nodes of a concatenation that has one node per position."""
@@ -69,7 +80,8 @@ class _Joiner:
         """The terms, with like ones replaced by one."""
         alike: dict[Hashable, Terms] = {}
         for term in terms:
-            alike.setdefault(_kind(term), []).append(term)
+            kind = None if term in self.shared else _kind(term)
+            alike.setdefault(kind, []).append(term)
         joined: Terms = []
         for kind, group in alike.items():
             one = self._joined(group) if kind is not None and len(group) > 1 else None
@@ -149,8 +161,13 @@ class _Joiner:
 
 
 def _kind(term: Node) -> Hashable:
-    """The key that terms share if they can be joined; None for other terms."""
+    """The key that terms share if they can be joined; None for other terms.
+
+    Scans are not joined: a triangle with one more axis is not a scan.
+    """
     if reduced_axes(term) is None or len(term.inputs) != 1:
+        return None
+    if triangle_of(term, lambda source: False) is not None:
         return None
     op, source = term.op, term.inputs[0]
     assert isinstance(op, Reduce)

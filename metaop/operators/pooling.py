@@ -18,7 +18,7 @@ from metaop.unified_graph.access import IndexMap, Within
 from metaop.unified_graph.composite import composite
 from metaop.unified_graph.index_expr import IndexExpr
 from metaop.unified_graph.node import Node, Shape, constant, index_node
-from metaop.unified_graph.symbolic import as_float
+from metaop.unified_graph.symbolic import as_float, is_symbolic
 
 Sizes = tuple[int, ...]
 
@@ -197,10 +197,7 @@ def _adaptive_windows(input: Node, output: Sizes, fill: float) -> Node:
             f"(N, C, *extents) or (C, *extents) without empty extents",
             fix="add or merge dimensions first",
         )
-    widest = [
-        max(-(-(o + 1) * n // parts) - o * n // parts for o in range(parts)) if parts else 1
-        for n, parts in zip(extents, output)
-    ]
+    widest = [_widest(n, parts) if parts else 1 for n, parts in zip(extents, output)]
     shape = (*input.shape[:lead], *output, *widest)
     axes = IndexMap.axes(shape)
     indices: list[IndexExpr] = list(axes[:lead])
@@ -213,6 +210,17 @@ def _adaptive_windows(input: Node, output: Sizes, fill: float) -> Node:
             end = (part * n + (n + parts - 1)) // parts
             guards.append(Within(end - 1 - place, widest[k]))
     return reindex(input, IndexMap(shape, indices, guards), fill)
+
+
+def _widest(extent: int, parts: int) -> int:
+    """The extent of the widest window; one more, at times, where the extent is symbolic."""
+    rest = extent % parts
+    if rest == 0:
+        return extent // parts
+    # Windows begin and end at multiples of `rest / parts` behind a whole number. One has such a
+    # number between both ends, and so holds one element more, unless all of them are ends.
+    all_are_ends = not is_symbolic(extent) and parts % rest == 0
+    return extent // parts + (1 if all_are_ends else 2)
 
 
 def _check_windows(

@@ -211,7 +211,7 @@ class _Solver:
         for atom, coefficient in terms:
             known = known - index_expr.of(atom) * coefficient
         right = right - known
-        if self._solve_strided(terms, right):
+        if self._solve_strided(terms, right) or self._solve_stretched(terms, right):
             return
         free, determined = _choose(terms)
         for atom, coefficient in free:
@@ -263,6 +263,35 @@ class _Solver:
         j = self._free_digit(0, windows - 1)
         self._assign_within(inner, j * stride + right % stride)
         self._assign_within(outer, right // stride - j)
+        return True
+
+    def _solve_stretched(self, terms: list[Term], right: IndexExpr) -> bool:
+        """Solves `step * ((a*x + b) // c) + y = right`, as of windows that begin at fractions.
+
+        `a*x + b` lies in a range of `c * ceil(extent of y / step)` numbers, which holds few
+        multiples of `a`: `x` is the last of them, less a free axis. `y` may be missing.
+        """
+        quotients = [term for term in terms if isinstance(term[0], Quotient)]
+        rest = [atom for atom, unit in terms if isinstance(atom, Axis) and unit == 1]
+        if len(quotients) != 1 or len(rest) > 1 or len(rest) + 1 != len(terms):
+            return False
+        ((quotient, step),) = quotients
+        assert isinstance(quotient, Quotient)
+        dividend, divisor = quotient.dividend, quotient.divisor
+        if step < 1 or len(dividend.terms) != 1:
+            return False
+        ((outer, factor),) = dividend.terms
+        if not isinstance(outer, Axis) or factor < 2:
+            return False
+        width = rest[0].extent if rest else 1
+        last = ((right // step + 1) * divisor - 1 - dividend.constant) // factor
+        few = int(-(-(divisor * -(-width // step)) // factor))
+        self._assign_within(outer, last - self._free_digit(0, few - 1))
+        offset = right - self.substitute(dividend) // divisor * step
+        if rest:
+            self._assign_within(rest[0], offset)
+        else:
+            self.require_equal(offset, index_expr.constant(0))
         return True
 
     def _assign_within(self, axis: Axis, value: IndexExpr) -> None:

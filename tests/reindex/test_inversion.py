@@ -11,7 +11,7 @@ from metaop.fusion import simplify
 from metaop.reduce.meta_op import Reduce, reduce_with_map
 from metaop.reindex import views
 from metaop.reindex.inversion import invert
-from metaop.reindex.meta_op import Reindex
+from metaop.reindex.meta_op import Reindex, reindex
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.access import IndexMap
 from metaop.unified_graph.evaluation import evaluate
@@ -140,6 +140,27 @@ def test_windows(stride: int, padding: int, dilation: int, kernel: int) -> None:
         assert summed <= most
         if dilation == 1 and 1 < stride <= kernel < min(positions):
             assert summed == (-(-kernel // stride)) ** 2
+
+
+@pytest.mark.parametrize("width", [1, 2, 5])
+@pytest.mark.parametrize("step", [1, 2, 3])
+@pytest.mark.parametrize("shift", [0, 3])
+@pytest.mark.parametrize(("extent", "parts"), [(9, 4), (7, 3), (5, 8), (2, 9)])
+def test_windows_that_begin_at_fractions(
+    extent: int, parts: int, width: int, step: int, shift: int
+) -> None:
+    """Adaptive pooling and resizing: only the few windows that hold an element are looked at."""
+    domain = (2, parts, width)
+    row, part, offset = IndexMap.axes(domain)
+    place = (part * extent + shift) // parts * step + offset
+    length = (extent * parts + shift) // parts * step + width
+    base = input_node(0, (2, length), dtypes.float64)
+    reduced, source = transposed(reindex(base, IndexMap(domain, [row, place])), base)
+    inverse = check(reduced, source, np.random.default_rng(0).standard_normal(source.shape))
+    few = -(-parts * -(-width // step) // extent)
+    reductions = [node for node in topological([inverse]) if isinstance(node.op, Reduce)]
+    assert all(node.inputs[0].size <= few * node.size for node in reductions)
+    assert few == 1 or reductions
 
 
 @pytest.mark.parametrize(
