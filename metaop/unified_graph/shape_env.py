@@ -98,14 +98,16 @@ class ShapeEnv:
         self._learn(value - least, "<", False)
 
     def largest(self, values: Sequence[SymInt | int]) -> SymInt | int:
-        """The largest of the values, without a guard."""
-        known = max((value for value in values if type(value) is int), default=None)
-        rest = list(dict.fromkeys(value for value in values if type(value) is not int))
-        if known is not None and (not rest or known > min(map(self._low_of, rest))):
-            rest.append(known)
-        if len(rest) == 1:
-            return rest[0]
-        return self._atom("max", tuple(rest), max(map(hint_of, rest)))
+        """The largest of the values, without a guard; provably smaller ones are left out."""
+        kept: list[SymInt | int] = []
+        for value in values:
+            if any(self.is_proved(other - value, ">=") for other in kept):
+                continue
+            kept = [other for other in kept if not self.is_proved(value - other, ">=")]
+            kept.append(value)
+        if len(kept) == 1:
+            return kept[0]
+        return self._atom("max", tuple(kept), max(map(hint_of, kept)))
 
     def _atom(self, operator: str, operands: tuple[SymInt | int, ...], hint: int) -> SymInt | int:
         atom = _Atom(operator, operands)

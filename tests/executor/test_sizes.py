@@ -106,6 +106,23 @@ def images(T: Any, numbers: Numbers) -> list[Any]:
 
 
 @stream
+def windows_of_single_channels(T: Any, numbers: Numbers) -> list[Any]:
+    F, (batch, *size) = T.nn.functional, map(int, numbers.integers(6, 40, 3))
+    narrow, wide = weight(T, 8, 1, 3, 3), weight(T, 8, 1, 5, 5)
+    pixels = drawn(T, numbers, batch, 8, *size)
+    hidden = F.conv2d(pixels, narrow, padding=1, groups=8)
+    loss = F.conv2d(hidden, wide, stride=2, padding=2, groups=8).square().mean()
+    return with_gradients(loss, pixels, narrow, wide)
+
+
+@stream
+def parts_of_images(T: Any, numbers: Numbers) -> list[Any]:
+    height, width = map(int, numbers.integers(14, 60, 2))
+    pixels = drawn(T, numbers, 2, 3, height, width)
+    return with_gradients(T.nn.functional.adaptive_avg_pool2d(pixels, 7).square().sum(), pixels)
+
+
+@stream
 def strided_images(T: Any, numbers: Numbers) -> list[Any]:
     size = int(numbers.integers(5, 40))
     pixels, kernel = drawn(T, numbers, 2, 8, size, size), weight(T, 8, 1, 3, 3)

@@ -121,6 +121,16 @@ def test_guards_bound_what_comes_later() -> None:
     assert [admits(size) is not None for size in (64, 65, 200, 201)] == [False, True, True, False]
 
 
+def test_the_largest_of_values_leaves_out_what_is_provably_smaller() -> None:
+    env = ShapeEnv()
+    n, m = env.symbol(10), env.symbol(30)
+    assert maximum([n - 2, n, n - 1]) is n
+    assert maximum([-n - 4, -n - 2, 0]) == 0
+    assert maximum([1, 2, n]) is n
+    assert maximum([n, m, n - 1]) is maximum([n, m])
+    assert not env.guards
+
+
 def test_use_as_a_plain_integer_pins() -> None:
     env = ShapeEnv()
     n = env.symbol(3)

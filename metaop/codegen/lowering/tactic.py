@@ -25,7 +25,7 @@ from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.node import Node
-from metaop.unified_graph.symbolic import hint_of, is_symbolic
+from metaop.unified_graph.symbolic import hint_of
 
 # Schedules that cut a contraction by sizes other than those of blocks.
 _OWN_SIZES = ("stencil", "thin")
@@ -83,9 +83,7 @@ def tactics(
     tile = machine.tile
     panels = Tactic("panels", _fitting(kernel, storage, uses, machine))
     rate = panels.tile.rate
-    # Stencils need plain numbers to cut planes into strips, and strips into registers.
-    is_plain = not any(map(is_symbolic, kernel.shape))
-    stencil = stencil_of(kernel, storage) if machine.stencils and is_plain else None
+    stencil = stencil_of(kernel, storage) if machine.stencils else None
     if stencil is not None:
         yield Tactic("stencil", tile, stencil, 0.0)
     if kernel.contraction is None:

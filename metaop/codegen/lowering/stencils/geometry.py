@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.index_expr import IndexExpr
 from metaop.unified_graph.node import Node
+from metaop.unified_graph.symbolic import is_symbolic
 
 _STEPS = (1, 2, 3, -1)
 _MOST_TAPS = 49
@@ -110,18 +111,23 @@ def _stencils(
     columns, depth = contraction.columns, contraction.depth
     if len(columns) < 2 or len(depth) < 2:
         return
-    if math.prod(shape[k] for k in contraction.rows) > _MOST_RESULTS:
+    rows = _size(shape, contraction.rows)
+    if is_symbolic(rows) or rows > _MOST_RESULTS:
         return
     residues = _residues(contraction, columns[-2:], shape, storage)
     results = [*contraction.rows, *(residue.axis for residue in residues)]
-    if math.prod(shape[k] for k in results) <= _MOST_RESULTS:
-        for short in itertools.permutations(depth, 2):
-            windows = _windows(contraction.right, columns[-2:], short, residues, shape, storage)
+    if _size(shape, results) <= _MOST_RESULTS:
+        plain = [k for k in depth if not is_symbolic(shape[k])]
+        for short in itertools.permutations(plain, 2):
             channels = tuple(k for k in depth if k not in short)
+            # Sums over channels need to know how many planes there are.
+            if not set(channels) <= set(plain):
+                continue
+            windows = _windows(contraction.right, columns[-2:], short, residues, shape, storage)
             # Small images are not windows that slide over other images.
             if channels and _size(shape, short) > _size(shape, columns[-2:]):
                 continue
-            if windows is not None and _fits(windows, math.prod(shape[k] for k in channels)):
+            if windows is not None and _fits(windows, _size(shape, channels)):
                 kept = tuple(k for k in contraction.batch if k not in results)
                 whole = replace(contraction, batch=kept)
                 yield Stencil(whole, windows, tuple(residues), channels, False)
@@ -131,7 +137,7 @@ def _stencils(
             yield Stencil(contraction, windows, (), (), True)
 
 
-def _size(shape: tuple[int, ...], axes: tuple[int, ...]) -> int:
+def _size(shape: tuple[int, ...], axes: Sequence[int]) -> int:
     return math.prod(shape[k] for k in axes)
 
 
@@ -144,7 +150,8 @@ def _windows(
     storage: Storage,
 ) -> tuple[Window, Window] | None:
     """The windows of two pairs of axes."""
-    if math.prod(shape[k] for k in short) > _MOST_TAPS:
+    taps = _size(shape, short)
+    if is_symbolic(taps) or taps > _MOST_TAPS:
         return None
     box = list(box_axes(shape))
     for residue in residues:
@@ -164,7 +171,8 @@ def _fits(windows: tuple[Window, Window], channels: int) -> bool:
     width = along.reach(along.size)
     if down.reach(down.size) * width > _MOST_ELEMENTS:
         return False
-    band = min(down.size, BAND * down.taps)
+    # Planes of a symbolic height are not cut into bands.
+    band = down.size if is_symbolic(down.size) else min(down.size, BAND * down.taps)
     return channels == 1 or channels * down.reach(band) * width <= _MOST_IN_BANDS
 
 
@@ -174,7 +182,7 @@ def _residues(
     """The axes with few values that only move the windows of the right factor."""
     found = []
     for axis in contraction.batch:
-        if shape[axis] > _MOST_RESIDUES:
+        if is_symbolic(shape[axis]) or shape[axis] > _MOST_RESIDUES:
             continue
         for number, moved in enumerate(long):
             moves = [

@@ -25,6 +25,7 @@ from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import Guard, Within
 from metaop.unified_graph.index_expr import IndexExpr
 from metaop.unified_graph.node import Node
+from metaop.unified_graph.symbolic import hint_of, is_symbolic
 
 # The most rows of many vectors that are read in parallel: more would be too many streams.
 _ROWS = 4
@@ -65,8 +66,13 @@ class InPlace(Taps):
         self.asked: set[tuple[IndexExpr, int]] = set()
 
     def is_fitting(self) -> bool:
-        """Whether the inputs of the windows are contiguous in a buffer, and registers suffice."""
+        """Whether the inputs of the windows are contiguous in a buffer, and registers suffice.
+
+        Columns are literals, so sizes are plain.
+        """
         if self.down.taps * self.along.taps > self.most_taps:
+            return False
+        if is_symbolic(self.down.size) or is_symbolic(self.along.size):
             return False
         place = {k: index_expr.axis(f"o{k}", n) for k, n in enumerate(self.kernel.shape)}
         source, at, _ = self.behind_views(self.contraction.right, place)
@@ -141,9 +147,11 @@ class ForwardInPlace(InPlace):
 
     def is_fitting(self) -> bool:
         """Few large planes are better cut into bands."""
+        if not super().is_fitting():
+            return False
         tasks = math.prod(self.kernel.shape[k] for k in self._outer_axes())
         is_small = self.down.size * self.along.size <= self.thresholds.chunk_elements
-        return super().is_fitting() and (is_small or tasks >= FEWEST_TASKS)
+        return is_small or hint_of(tasks) >= FEWEST_TASKS
 
     def _outer_axes(self) -> list[int]:
         return sorted((*self.contraction.batch, *self.contraction.columns[:-2]))

@@ -18,6 +18,7 @@ from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import Guard, Within
 from metaop.unified_graph.index_expr import Axis, IndexExpr
 from metaop.unified_graph.node import Node
+from metaop.unified_graph.symbolic import is_symbolic, maximum, surely_equal
 
 # The bytes of planes per task, relative to the first-level cache, so that they stay there. With
 # channels, whose planes are read again for each result, they may be in the next level.
@@ -28,7 +29,8 @@ _ELEMENT_BYTES = 4
 class Planes(Taps):
     """What both directions share: planes in scratch memory, and taps.
 
-    A block is a few whole planes, or a band of the rows of one.
+    A block is a few whole planes, or a band of the rows of one. Where sizes are symbolic, it is one
+    plane, whatever its size.
     """
 
     def __init__(
@@ -59,6 +61,8 @@ class Planes(Taps):
     def _rows_of_a_band(self) -> int:
         """The rows of results in equal bands whose channels all stay in the near cache."""
         size, least = self.down.size, BAND * self.down.taps
+        if is_symbolic(size) or is_symbolic(self.pitch):
+            return size
         fitting = [n for n in range(size, least - 1, -1) if size % n == 0] or [size]
         most = self.near // (self.pitch * self.depth_planes)
         return next((n for n in fitting if self.down.reach(n) <= most), fitting[-1])
@@ -68,8 +72,8 @@ class Planes(Taps):
         return self.down.reach(self.band_rows) * self.pitch
 
     def planes_in_block(self, planes: int, most: int) -> int:
-        """The number of planes of a block."""
-        if self.bands > 1:
+        """The number of planes of a block; one where sizes are symbolic."""
+        if self.bands > 1 or any(map(is_symbolic, (planes, self.elements_of_plane()))):
             return 1
         most = max(1, min(most, self.near // (self.elements_of_plane() * self.depth_planes)))
         return max(n for n in range(1, most + 1) if planes % n == 0)
@@ -80,7 +84,10 @@ class Planes(Taps):
         values.emit(ir.Alloc(self.plane, size, self.scalar))
         stretches = [self._rows_inside(), *map(self._columns_inside, range(self.along.stride))]
         wholes = [self.down.reach(self.band_rows), *[self.run] * self.along.stride]
-        if [(0, whole) for whole in wholes] == stretches:
+        if all(
+            first == 0 and surely_equal(width, whole)
+            for (first, width), whole in zip(stretches, wholes)
+        ):
             return
         with values.loop("z", size, vector=True) as place:
             values.emit(ir.Store(self.plane, values.sum(place), ir.Number(0, self.scalar)))
@@ -163,6 +170,6 @@ def _inside(guards: Sequence[Guard], axis: str, extent: int) -> tuple[int, int]:
             continue
         # 0 <= step * index + start < guard.extent
         ends = (-start, guard.extent - start) if step > 0 else (start - guard.extent + 1, start + 1)
-        first = max(first, -(-ends[0] // abs(step)))
-        stop = min(stop, -(-ends[1] // abs(step)))
-    return first, max(stop - first, 0)
+        first = maximum([first, -(-ends[0] // abs(step))])
+        stop = -maximum([-stop, ends[1] // -abs(step)])
+    return first, maximum([stop - first, 0])

@@ -28,6 +28,7 @@ from metaop.fusion.storage import Storage
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.index_expr import IndexExpr
 from metaop.unified_graph.node import Node
+from metaop.unified_graph.symbolic import hint_of
 
 
 def lower_stencil(
@@ -54,7 +55,7 @@ class _Forward(Planes):
         values, contraction = self.values, self.contraction
         axes = sorted((*contraction.batch, *contraction.columns[:-2]))
         count = math.prod(self.kernel.shape[k] for k in axes)
-        planes = self.planes_in_block(count, count // FEWEST_TASKS)
+        planes = self.planes_in_block(count, hint_of(count) // FEWEST_TASKS)
         tasks, deep = count // planes * self.bands, self.depth_planes
         self.hold_planes(planes * deep)
         with values.loop("p", tasks, "parallel") as task:
@@ -131,7 +132,7 @@ class _ByWeight(Planes):
             self.place = dict(zip(contraction.batch, index_expr.unravel(task, self.batch)))
             sums = {tap: values.fresh("s") for tap in self.taps()}
             blocks = count // planes * self.bands
-            self.blocks = "r" if blocks > 1 else "p"
+            self.blocks = "r" if hint_of(blocks) > 1 else "p"
             with values.loop("r", blocks, accumulators=self.accumulators(sums.values())) as block:
                 self.band, first = block % self.bands, block // self.bands * planes
                 self.copy_planes(axes, first, planes)

@@ -16,6 +16,7 @@ from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import Guard
 from metaop.unified_graph.index_expr import IndexExpr
 from metaop.unified_graph.node import Node
+from metaop.unified_graph.symbolic import is_symbolic
 
 # The fewest tasks of a stencil, if it has enough planes.
 FEWEST_TASKS = 16
@@ -90,8 +91,16 @@ class Taps(ContractionAxes):
             self.store_all(stored, guards)
 
     def groups(self, products: int, count: int, most: int = _MOST_PRODUCTS) -> list[Group]:
-        """Groups of rows, of limited size, with a number of products per element."""
-        most = max(1, min(_MOST_PRODUCTS // max(products, 1), count, most))
+        """Groups of rows, of limited size, with a number of products per element.
+
+        A symbolic number of rows leaves some over, one by one.
+        """
+        most = max(1, min(_MOST_PRODUCTS // max(products, 1), most))
+        if is_symbolic(count):
+            times = count // most
+            alone = [] if most == 1 else [Group(times * most, 1, count - times * most)]
+            return [Group(0, most, times), *alone]
+        most = min(most, count)
         fitting = max(n for n in range(1, most + 1) if count % n == 0)
         rows = fitting if 2 * fitting > most else most
         times, rest = divmod(count, rows)
