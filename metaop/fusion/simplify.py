@@ -205,9 +205,28 @@ def _simplify_elementwise(op: Elementwise, node: Node) -> Node:
     if name == "div" and isinstance(inputs[1].op, Constant):
         if inputs[1].op.value(inputs[1].dtype) == 1:
             return inputs[0]
+    if name == "pow" and scalars and isinstance(inputs[1].op, Constant):
+        return _as_products(inputs[0], float(scalars[0])) or node
     if name == "where" and isinstance(inputs[0].op, Constant):
         return inputs[1] if inputs[0].op.value(inputs[0].dtype) else inputs[2]
     return node
+
+
+def _as_products(base: Node, exponent: float) -> Node | None:
+    """A power with a small whole exponent as products and a quotient."""
+    if exponent == 1:
+        return base
+    square = base * base
+    if exponent == 2:
+        return square
+    if base.dtype.kind == "float" and exponent == -1:
+        return 1.0 / base
+    # More than one product in 16 bits would round in between.
+    if base.dtype.compute is not base.dtype:
+        return None
+    if exponent in (3, 4):
+        return square * (base if exponent == 3 else square)
+    return 1.0 / square if base.dtype.kind == "float" and exponent == -2 else None
 
 
 def _as_result(node: Node, op: Reduce, total: Node) -> Node:

@@ -149,7 +149,8 @@ def power_pool(input: Node, power: float, kernel: Sizes, stride: Sizes, ceil_mod
     )
     size = float(math.prod(kernel))
     positive = apply("sign", averaged) * apply("relu", apply("abs", averaged))
-    return apply("pow", positive * size, 1.0 / power)
+    total = positive * size
+    return apply("sqrt", total) if power == 2 else apply("pow", total, 1.0 / power)
 
 
 @composite

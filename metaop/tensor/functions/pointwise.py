@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from metaop.errors import ArgumentError, DTypeError
@@ -238,7 +239,7 @@ def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
 
 @in_every_form(float32_on_cuda="pow")
 def pow(input: Operand, exponent: Operand) -> Tensor:
-    """`input ** exponent`; small integer exponents are compiled in.
+    """`input ** exponent`; some small exponents are products, quotients or roots.
 
     The operands broadcast to one shape. Raises DTypeError for negative powers of integers.
 
@@ -246,16 +247,29 @@ def pow(input: Operand, exponent: Operand) -> Tensor:
     tensor([1., 4., 9.])
     """
     if isinstance(exponent, (int, float)) and isinstance(input, Tensor):
-        dtype = input.dtype
-        if not dtype.is_differentiable:
-            if exponent < 0 and not isinstance(exponent, float):
-                raise DTypeError(
-                    "Integers to negative integer powers are not allowed.",
-                    fix="convert the base with .float()",
-                )
-        elif -4 <= exponent <= 4 and exponent == int(exponent):
+        kind = input.dtype.kind
+        if exponent < 0 and not isinstance(exponent, float) and kind in ("int", "bool"):
+            raise DTypeError(
+                "Integers to negative integer powers are not allowed.",
+                fix="convert the base with .float()",
+            )
+        if kind == "float" and exponent in _WITHOUT_LOGARITHM:
+            return _WITHOUT_LOGARITHM[exponent](input)
+        if input.dtype.is_differentiable and -4 <= exponent <= 4 and exponent == int(exponent):
             return wrap(record(POINTWISE["pow"], (input.call, None), (None, float(exponent))))
     return binary(POINTWISE["pow"], input, exponent)
+
+
+# Powers that are products, quotients or roots, as in PyTorch.
+_WITHOUT_LOGARITHM: dict[float, Callable[[Tensor], Tensor]] = {
+    -2: lambda x: reciprocal(square(x)),
+    -1: reciprocal,
+    -0.5: rsqrt,
+    0.5: sqrt,
+    2: lambda x: square(x),
+    3: lambda x: square(x) * x,
+    4: lambda x: square(square(x)),
+}
 
 
 @in_every_form()
