@@ -1,7 +1,7 @@
-"""Discrete Fourier transforms, as in `torch.fft`; the host computes them (pocketfft in NumPy).
+"""Discrete Fourier transforms, as in `torch.fft`; the host computes them (pocketfft in SciPy).
 
-All of them derive from one complex-to-complex transform, whose gradient is the transform with the
-opposite sign.
+The gradient of a transform is the one with the opposite sign; of a real one, from half of a
+spectrum, or to it.
 """
 
 from metaop.tensor.functions.fourier import (

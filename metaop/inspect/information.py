@@ -24,7 +24,7 @@ from metaop.inspect.processor import describe
 from metaop.nn.functional import softmax
 
 _LIBRARIES = (
-    *("numpy", "llvmlite", "cffi", "networkx", "ml-dtypes", "safetensors"),
+    *("numpy", "llvmlite", "cffi", "networkx", "ml-dtypes", "safetensors", "scipy"),
     *("cupy-cuda13x", "cupy-cuda12x", "mpi4py", "torch"),
 )
 

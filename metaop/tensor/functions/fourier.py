@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from metaop.codegen.llvm.runtime import runtime
 from metaop.errors import ArgumentError, ShapeError
 from metaop.tensor.arguments import wrap_dim, wrap_dims
-from metaop.tensor.core import Tensor
+from metaop.tensor.core import Tensor, from_array
 from metaop.tensor.functions.joining import cat
 from metaop.tensor.host.host_function import host_function
 from metaop.tensor.linear_algebra.decompositions import Cotangents
@@ -22,12 +23,11 @@ Dims = Sequence[int] | int | None
 
 def _transformed(x: Tensor, dims: tuple[int, ...], sign: int, scale: float) -> Tensor:
     """`scale * sum(x * exp(sign * 2 pi i k n / N))` over `dims` of complex numbers."""
-    whole: np.ndarray = x.detach()._array()
-    found = whole
+    found: np.ndarray = x.detach()._array()
     if dims and sign < 0:
-        found = np.fft.fftn(whole, axes=dims)
+        found = _on_host("fftn", found, axes=dims)
     elif dims:
-        found = np.fft.ifftn(whole, axes=dims, norm="forward")
+        found = _on_host("ifftn", found, axes=dims, norm="forward")
 
     def backward(
         inputs: Sequence[Tensor], results: Sequence[Tensor], cotangents: Cotangents
@@ -35,21 +35,56 @@ def _transformed(x: Tensor, dims: tuple[int, ...], sign: int, scale: float) -> T
         assert cotangents[0] is not None
         return [_transformed(cotangents[0], dims, -sign, scale)]
 
-    return host_function([x], [(found * scale).astype(whole.dtype)], backward)[0]
+    return host_function([x], [_scaled(found, scale)], backward)[0]
 
 
 def _half_transformed(x: Tensor, dim: int, scale: float) -> Tensor:
     """The first half of `_transformed` of real numbers, without the conjugates."""
-    found = np.fft.rfft(x.detach()._array(), axis=dim) * scale
+    found = _on_host("rfft", x.detach()._array(), axis=dim)
     size = x.shape[dim]
 
     def backward(
         inputs: Sequence[Tensor], results: Sequence[Tensor], cotangents: Cotangents
     ) -> Cotangents:
         assert cotangents[0] is not None
-        return [_transformed(_resized(cotangents[0], dim, size), (dim,), 1, scale).real]
+        return [_real_transformed(cotangents[0] / _occurrences(x, size, dim), dim, size, scale)]
 
-    return host_function([x], [found.astype(x.dtype.whole.numpy)], backward)[0]
+    return host_function([x], [_scaled(found, scale)], backward)[0]
+
+
+def _real_transformed(x: Tensor, dim: int, size: int, scale: float) -> Tensor:
+    """`_transformed` with sign 1 of `size` Hermitian numbers, of which `x` is the first half."""
+    found = _on_host("irfft", x.detach()._array(), n=size, axis=dim, norm="forward")
+
+    def backward(
+        inputs: Sequence[Tensor], results: Sequence[Tensor], cotangents: Cotangents
+    ) -> Cotangents:
+        assert cotangents[0] is not None
+        return [_half_transformed(cotangents[0], dim, scale) * _occurrences(x, size, dim)]
+
+    return host_function([x], [_scaled(found, scale)], backward)[0]
+
+
+def _on_host(transform: str, array: np.ndarray, **options: Any) -> np.ndarray:
+    """A transform of SciPy, which is loaded when it is needed; float32 stays float32."""
+    import scipy.fft
+
+    found = getattr(scipy.fft, transform)(array, workers=runtime().get_num_threads(), **options)
+    return np.asarray(found)
+
+
+def _scaled(array: np.ndarray, scale: float) -> np.ndarray:
+    return array if scale == 1 else array * array.real.dtype.type(scale)
+
+
+def _occurrences(like: Tensor, size: int, dim: int) -> Tensor:
+    """How often each of the first half of `size` Hermitian numbers is among them: 1 or 2."""
+    counts = np.full(size // 2 + 1, 2.0, like.dtype.part.numpy)
+    counts[0] = 1
+    if size % 2 == 0:
+        counts[-1] = 1
+    counts = counts.reshape(-1, *[1] * (like.ndim - 1 - dim))
+    return from_array(counts, like.dtype.part).to(device=like.device)
 
 
 def _scale(norm: Norm, sign: int, count: int) -> float:
@@ -89,9 +124,7 @@ def _from_half(x: Tensor, size: int, dim: int, norm: Norm) -> Tensor:
     if size < 1:
         raise ShapeError(f"Invalid number of data points ({size}) specified")
     half = _resized(_as_complex(x), dim, size // 2 + 1)
-    rest = half.narrow(dim, 1, (size - 1) // 2).flip(dim)
-    whole = cat([half, rest.conj()], dim)
-    return _complex(whole, (size,), (dim,), 1, norm).real
+    return _real_transformed(half, dim, size, _scale(norm, 1, size))
 
 
 def _half(x: Tensor, size: int, dim: int, norm: Norm) -> Any:

@@ -260,18 +260,6 @@ def pow(input: Operand, exponent: Operand) -> Tensor:
     return binary(POINTWISE["pow"], input, exponent)
 
 
-# Powers that are products, quotients or roots, as in PyTorch.
-_WITHOUT_LOGARITHM: dict[float, Callable[[Tensor], Tensor]] = {
-    -2: lambda x: reciprocal(square(x)),
-    -1: reciprocal,
-    -0.5: rsqrt,
-    0.5: sqrt,
-    2: lambda x: square(x),
-    3: lambda x: square(x) * x,
-    4: lambda x: square(square(x)),
-}
-
-
 @in_every_form()
 def float_power(input: Operand, exponent: Operand) -> Tensor:
     """`input ** exponent` in float64 or complex128; the operands broadcast to one shape.
@@ -294,6 +282,18 @@ def square(input: Tensor) -> Tensor:
     if input.dtype.kind == "bool":
         return pow(input, 2)
     return wrap(record(POINTWISE["square"], (input.call,)))
+
+
+# Powers that are products, quotients or roots, as in PyTorch.
+_WITHOUT_LOGARITHM: dict[float, Callable[[Tensor], Tensor]] = {
+    -2: lambda x: reciprocal(square(x)),
+    -1: reciprocal,
+    -0.5: rsqrt,
+    0.5: sqrt,
+    2: square,
+    3: lambda x: square(x) * x,
+    4: lambda x: square(square(x)),
+}
 
 
 @public(method=True)

@@ -1,4 +1,4 @@
-"""Functions that the host computes (LAPACK in NumPy), with gradients written as tensor code."""
+"""Functions that NumPy and SciPy compute on the host, with gradients written as tensor code."""
 
 from __future__ import annotations
 

@@ -8,10 +8,12 @@ singular value decomposition" (2016).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from metaop.elementwise.meta_op import broadcast_shapes
 from metaop.errors import ArgumentError, DTypeError, MetaopError, ShapeError, UnsupportedError
 from metaop.tensor.casting import casts_on_cpu, in_float32
 from metaop.tensor.core import Tensor
@@ -93,6 +95,20 @@ def on_host(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
         ) from None
 
 
+def lapack(name: str, like: np.ndarray) -> Any:
+    """A function of LAPACK for the type of an array, from SciPy, which is loaded when needed."""
+    from scipy.linalg.lapack import get_lapack_funcs
+
+    return get_lapack_funcs((name,), (like,))[0]
+
+
+def blas(name: str, like: np.ndarray) -> Any:
+    """The same of BLAS."""
+    from scipy.linalg.blas import get_blas_funcs
+
+    return get_blas_funcs((name,), (like,))[0]
+
+
 @casts_on_cpu(in_float32)
 def inv(A: Tensor) -> Tensor:
     """The inverse of a square matrix, or of each one of a batch (…, N, N).
@@ -156,6 +172,7 @@ def _fitted(gradient: Tensor, shape: Sequence[int]) -> Tensor:
     return gradient.sum(dims, True).reshape(shape) if dims else gradient
 
 
+@casts_on_cpu(in_float32)
 def solve_triangular(
     A: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False
 ) -> Tensor:
@@ -168,11 +185,44 @@ def solve_triangular(
     tensor([[1.],
             [2.]])
     """
-    triangle = triu(A) if upper else tril(A)
-    if unitriangular:
-        ones = eye(A.shape[-1], dtype=A.dtype, device=A.device)
-        triangle = triangle * (1 - ones) + ones
-    return solve(triangle, B, left=left)
+    solved = partial(solve_triangular, unitriangular=unitriangular)
+    if not left:
+        return adjoint(solved(adjoint(A), adjoint(B), upper=not upper))
+    if is_vector_batch(A, B):
+        return solved(A, B.unsqueeze(-1), upper=upper).squeeze(-1)
+    of_A, of_B = A.shape, B.shape
+    off = int(unitriangular)
+
+    def backward(
+        inputs: Sequence[Tensor], results: Sequence[Tensor], cotangents: Cotangents
+    ) -> Cotangents:
+        cotangent = cotangents[0]
+        assert cotangent is not None
+        of_right = solved(adjoint(inputs[0]), cotangent, upper=not upper)
+        of_matrix = _fitted(-(of_right @ adjoint(results[0])), of_A)
+        of_triangle = triu(of_matrix, off) if upper else tril(of_matrix, -off)
+        return [of_triangle, _fitted(of_right, of_B)]
+
+    matrix = host_matrix("solve_triangular", A)
+    right = host_matrix("solve_triangular", B, square=False)
+    return host_function([A, B], [_substituted(matrix, right, upper, unitriangular)], backward)[0]
+
+
+def _substituted(
+    matrix: np.ndarray, right: np.ndarray, upper: bool, unitriangular: bool
+) -> np.ndarray:
+    """The solutions of a batch of triangular systems; infinite ones where the diagonal is 0."""
+    batch = broadcast_shapes("solve_triangular", matrix.shape[:-2], right.shape[:-2])
+    solve = blas("trsm", matrix)
+    matrix = np.broadcast_to(matrix, (*batch, *matrix.shape[-2:]))
+    found = np.array(np.broadcast_to(right, (*batch, *right.shape[-2:])), matrix.dtype)
+    if not found.size:
+        return found
+    for place in np.ndindex(*batch):
+        # BLAS sees the transposes of matrices whose rows are contiguous.
+        flags = {"side": 1, "lower": int(upper), "diag": int(unitriangular)}
+        found[place] = solve(1, matrix[place].T, found[place].T, **flags).T
+    return found
 
 
 @casts_on_cpu(in_float32)
@@ -193,7 +243,8 @@ def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
         lower = results[0]
         inner = tril(adjoint(lower) @ cotangents[0])
         inner = inner - diag_embed(inner.diagonal(0, -2, -1)) / 2
-        half = solve(adjoint(lower), solve(lower, inner, left=False))
+        inner = solve_triangular(lower, inner, upper=False, left=False)
+        half = solve_triangular(adjoint(lower), inner, upper=True)
         return [(half + adjoint(half)) / 2]
 
     found = on_host("cholesky", np.linalg.cholesky, host_matrix("cholesky", A))
@@ -353,7 +404,7 @@ def qr(A: Tensor, mode: str = "reduced") -> Orthogonal:
         inner = R @ adjoint(of_R) - adjoint(of_Q) @ Q
         below = tril(inner, -1)
         inner = below + adjoint(below) + diag_embed(inner.diagonal(0, -2, -1).real)
-        return [adjoint(solve(R, adjoint(of_Q + Q @ inner)))]
+        return [adjoint(solve_triangular(R, adjoint(of_Q + Q @ inner), upper=True))]
 
     found = on_host("qr", np.linalg.qr, values, mode)
     arrays = (np.empty(0, values.dtype), found) if mode == "r" else found

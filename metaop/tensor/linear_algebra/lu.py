@@ -22,14 +22,11 @@ from metaop.tensor.linear_algebra.decompositions import (
     Cotangents,
     LinAlgError,
     host_matrix,
-    solve,
+    lapack,
     solve_triangular,
 )
 from metaop.tensor.surface import public
 from metaop.unified_graph import dtype as dtypes
-
-# Wider panels leave more to NumPy's loops, narrower ones less to its matrix product.
-_PANEL = 32
 
 
 class Factors(NamedTuple):
@@ -59,55 +56,35 @@ def _eliminated(matrix: np.ndarray, pivot: bool) -> tuple[np.ndarray, np.ndarray
     """Gaussian elimination of a batch: the packed triangles and the exchanges, from 0."""
     packed = matrix.reshape(math.prod(matrix.shape[:-2]), *matrix.shape[-2:]).copy()
     count = min(packed.shape[1:])
-    exchanges = np.empty((len(packed), count), np.int64)
-    for start in range(0, count, _PANEL):
-        stop = min(start + _PANEL, count)
-        _eliminate_panel(packed, exchanges, start, stop, pivot)
-        right = packed[:, start:, stop:]
-        if not right.size:
-            continue
-        width = stop - start
-        for k in range(1, width):
-            factors = packed[:, start + k : start + k + 1, start : start + k]
-            right[:, k : k + 1] -= factors @ right[:, :k]
-        right[:, width:] -= packed[:, stop:, start:stop] @ right[:, :width]
+    exchanges = np.tile(np.arange(count), (len(packed), 1))
+    if pivot and count:
+        eliminate = lapack("getrf", packed)
+        for one, exchanged in zip(packed, exchanges):
+            one[...], exchanged[...], _ = eliminate(one)
+    elif count:
+        _eliminate(packed, count)
     return packed.reshape(matrix.shape), exchanges.reshape(*matrix.shape[:-2], count)
 
 
-def _eliminate_panel(
-    packed: np.ndarray, exchanges: np.ndarray, start: int, stop: int, pivot: bool
-) -> None:
-    """Eliminates the columns from `start` to `stop` among themselves; whole rows are exchanged."""
-    every = np.arange(len(packed))
-    for k in range(start, stop):
-        column = packed[:, k:, k]
-        if pivot:
-            # LAPACK compares complex pivots by the sum of their parts' sizes.
-            found = (np.abs(column.real) + np.abs(column.imag)).argmax(1) + k
-            _exchange(packed, every, k, found)
-        exchanges[:, k] = found if pivot else k
+def _eliminate(packed: np.ndarray, count: int) -> None:
+    """Elimination in place without exchanges, which LAPACK does not have."""
+    for k in range(count):
         divisor, below = packed[:, k, k, None], packed[:, k + 1 :, k]
         with np.errstate(all="ignore"):
             np.divide(below, divisor, out=below, where=divisor != 0)
-        rest = packed[:, k + 1 :, k + 1 : stop]
-        rest -= below[..., None] * packed[:, k, None, k + 1 : stop]
+        packed[:, k + 1 :, k + 1 :] -= below[..., None] * packed[:, k, None, k + 1 :]
 
 
 def _permutation(exchanges: np.ndarray, rows: int) -> np.ndarray:
     """Where each row of `L @ U` comes from, after all exchanges."""
     batch = exchanges.shape[:-1]
-    order = np.tile(np.arange(rows), (math.prod(batch), 1))
-    every = np.arange(len(order))
-    for k, found in enumerate(np.moveaxis(exchanges, -1, 0)):
-        _exchange(order, every, k, found.reshape(-1))
-    return order.reshape(*batch, rows)
-
-
-def _exchange(rows: np.ndarray, every: np.ndarray, first: int, second: np.ndarray) -> None:
-    """Exchanges row `first` of each of a batch with the one in `second`."""
-    chosen = rows[every, second]
-    rows[every, second] = rows[:, first]
-    rows[:, first] = chosen
+    found = []
+    for exchanged in exchanges.reshape(math.prod(batch), exchanges.shape[-1]).tolist():
+        order = list(range(rows))
+        for k, other in enumerate(exchanged):
+            order[k], order[other] = order[other], order[k]
+        found.append(order)
+    return np.array(found, np.int64).reshape(*batch, rows)
 
 
 def _rows(matrix: Tensor, order: np.ndarray) -> Tensor:
@@ -145,12 +122,13 @@ def _gradient(L: Tensor, U: Tensor, of_L: Tensor | None, of_U: Tensor | None) ->
     of_low, of_wide = of_L[..., count:, :], of_U[..., :, count:]
     below = adjoint(left) @ of_L[..., :count, :] - of_wide @ adjoint(wide)
     above = of_U[..., :, :count] @ adjoint(right) - adjoint(low) @ of_low
-    inner = solve(adjoint(left), tril(below, -1) + triu(above))
-    corner = solve(adjoint(right), inner, left=False)
+    inner = solve_triangular(adjoint(left), tril(below, -1) + triu(above), upper=True)
+    corner = solve_triangular(adjoint(right), inner, upper=False, left=False)
     if L.shape[-2] > count:
-        return cat([corner, solve(adjoint(right), of_low, left=False)], -2)
+        rest = solve_triangular(adjoint(right), of_low, upper=False, left=False)
+        return cat([corner, rest], -2)
     if U.shape[-1] > count:
-        return cat([corner, solve(adjoint(left), of_wide)], -1)
+        return cat([corner, solve_triangular(adjoint(left), of_wide, upper=True)], -1)
     return corner
 
 
