@@ -197,8 +197,8 @@ class _Products(_Short):
         n, size = inner.points, self.channel_count * self.tiles_pitch
         with (
             values.loop("s", self.strips, counted=True) as strip,
-            values.loop("c", self.channel_count) as channel,
             values.loop("l", self.strip, vector=True) as lane,
+            values.loop("c", self.channel_count) as channel,
         ):
             tile = self.tile_start + strip * self.strip + lane
             self.transform(
