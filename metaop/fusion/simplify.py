@@ -205,8 +205,8 @@ def _simplify_elementwise(op: Elementwise, node: Node) -> Node:
     if name == "div" and isinstance(inputs[1].op, Constant):
         if inputs[1].op.value(inputs[1].dtype) == 1:
             return inputs[0]
-    if name == "pow" and scalars and isinstance(inputs[1].op, Constant):
-        return _as_products(inputs[0], float(scalars[0])) or node
+    if name == "pow" and isinstance(inputs[1].op, Constant) and not inputs[1].op.is_symbolic:
+        return _as_products(inputs[0], float(inputs[1].op.value(inputs[1].dtype))) or node
     if name == "where" and isinstance(inputs[0].op, Constant):
         return inputs[1] if inputs[0].op.value(inputs[0].dtype) else inputs[2]
     return node

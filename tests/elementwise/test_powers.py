@@ -9,6 +9,11 @@ import pytest
 import torch
 
 import metaop
+from metaop.elementwise.meta_op import Elementwise, apply
+from metaop.fusion.simplify import simplify
+from metaop.unified_graph import dtype as dtypes
+from metaop.unified_graph.node import constant
+from metaop.unified_graph.shape_env import ShapeEnv
 
 EXPONENTS = [-2, -1, -0.5, 0.5, 1, 2, 3, 4]
 SPECIAL = [-math.inf, -3.0, -1.0, -0.0, 0.0, 0.5, 2.0, math.inf, math.nan, 1e-30, 1e30]
@@ -49,3 +54,9 @@ def test_another_exponent_does_not_make_small_ones_slow() -> None:
         y = x**exponent
         assert ("pow" in metaop.inspect.kernels(y)) == (exponent % 1 != 0)
         np.testing.assert_allclose(y.numpy(), x.numpy() ** exponent, rtol=2e-6)
+
+
+def test_a_constant_base_is_not_taken_for_the_exponent() -> None:
+    exponent = ShapeEnv().real_symbol(3.5)
+    (power,) = simplify([apply("pow", constant(2.0, dtypes.float64, (4,)), exponent)])
+    assert isinstance(power.op, Elementwise) and power.op.function.name == "pow"

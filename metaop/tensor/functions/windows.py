@@ -149,8 +149,10 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
             f"combinations: Expect a 1D vector, but got shape {list(input.shape)}", fix="flatten it"
         )
     choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
-    rows = list(choose(range(input.shape[0]), r))
-    index = from_array(np.array(rows, np.int64).reshape(len(rows), r), dtypes.int64)
+    chosen = itertools.chain.from_iterable(choose(range(input.shape[0]), r))
+    places = np.fromiter(chosen, np.int64)
+    rows = len(places) // r if r else 1
+    index = from_array(places.reshape(rows, r), dtypes.int64)
     return input[index]
 
 
