@@ -298,7 +298,7 @@ class _Variant:
         self.sizes = [size if size.name in fixed else _not_one(size) for size in sizes]
         free = [size for size in self.sizes if size.name not in fixed]
         self._fixed = fixed
-        self._env = ShapeEnv() if free else None
+        self._env = ShapeEnv(may_narrow=False) if free else None
         self._symbols = {size.name: self._symbol(size) for size in free}
         try:
             self.inputs, weights, self.outputs = program.nodes({**fixed, **self._symbols})

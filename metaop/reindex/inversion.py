@@ -24,7 +24,7 @@ from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import Divisible, Guard, IndexMap, Within, axis_range
 from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr, Lookup, Quotient, Remainder
 from metaop.unified_graph.node import Node, constant
-from metaop.unified_graph.symbolic import surely_less
+from metaop.unified_graph.symbolic import narrowed, surely_less
 
 Term = tuple[Atom, int]
 Equation = tuple[IndexExpr, IndexExpr]
@@ -285,7 +285,7 @@ class _Solver:
             return False
         width = rest[0].extent if rest else 1
         last = ((right // step + 1) * divisor - 1 - dividend.constant) // factor
-        few = int(-(-(divisor * -(-width // step)) // factor))
+        few = narrowed(-(-(divisor * -(-width // step)) // factor))
         self._assign_within(outer, last - self._free_digit(0, few - 1))
         offset = right - self.substitute(dividend) // divisor * step
         if rest:

@@ -48,10 +48,12 @@ class Guard(NamedTuple):
 class ShapeEnv:
     """The symbols of one program, and the guards recorded while it was compiled.
 
-    `pins` says for every symbol that was used as a plain integer where that happened.
+    `pins` says for every symbol that was used as a plain integer where that happened. A program
+    that `may_narrow` can have guards that only make it faster: other sizes get another program.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, may_narrow: bool = True) -> None:
+        self.may_narrow = may_narrow
         self.guards: list[Guard] = []
         self.pins: list[tuple[SymInt, str]] = []
         # Differences that were taken to be nonzero without a guard.

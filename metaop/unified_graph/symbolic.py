@@ -22,6 +22,8 @@ Terms = tuple[tuple[Monomial, int], ...]
 
 # Sizes that vary are expected to be at least this large.
 _USUAL = 64
+# From so many times a bound on, other sizes are hardly ever on the other side of it.
+_FAR = 4
 
 
 class NotGeneralError(Exception):
@@ -316,6 +318,22 @@ def surely_less(left: Any, right: Any) -> bool:
     if type(difference) is int:
         return difference < 0
     return difference.env.is_proved(difference, "<")  # type: ignore[union-attr]
+
+
+def narrowed(value: Any) -> Any:
+    """The value as a plain integer, if its program may be one for the sizes that have it."""
+    return value if type(value) is int or not value.env.may_narrow else int(value)
+
+
+def is_at_least(value: Any, least: int) -> bool:
+    """Whether a value is provably so large, or becomes a condition of its program to be.
+
+    It does where it is far larger now, so that hardly any other sizes need another program.
+    """
+    if surely_less(least - 1, value):
+        return True
+    may_narrow = type(value) is not int and value.env.may_narrow
+    return may_narrow and hint_of(value) >= _FAR * least and bool(value >= least)
 
 
 def surely_equal(left: Any, right: Any) -> bool:

@@ -190,12 +190,15 @@ def unravelled(extent: int, divisor: int) -> LoopNest:
 
 def test_divisors_are_worth_a_kernel_until_there_are_many(target: str) -> None:
     cache = CountingCache()
-    for divisor in range(2, 26):
+    for divisor in range(16, 40):
         for extent in (30, 40, 45):
             cache.check(unravelled(extent, divisor), 300, extent)
-    # One for each of 16 divisors, then one that takes every divisor.
+    # One for each of 16 divisors, then one that takes every divisor that is wide.
     assert len(cache.compiled) == 17
-    assert cache.check(unravelled(40, 3), 300, 40) == 1
+    assert cache.check(unravelled(40, 20), 300, 40) == 4
+    assert cache.check(unravelled(40, 50), 300, 40) == 16
+    # Narrow divisors, of which vectors hold several, are another form.
+    assert cache.check(unravelled(40, 3), 300, 40) == 17
 
 
 def test_strides_and_divisors_as_arguments(target: str) -> None:

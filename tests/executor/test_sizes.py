@@ -106,6 +106,16 @@ def images(T: Any, numbers: Numbers) -> list[Any]:
 
 
 @stream
+def columns_of_images(T: Any, numbers: Numbers) -> list[Any]:
+    """Vectors of columns reach from one image into the next."""
+    F, (batch, *size) = T.nn.functional, map(int, numbers.integers(2, 12, 3))
+    first, second = weight(T, 12, 8, 1, 1), weight(T, 20, 12, 1, 1)
+    pixels = drawn(T, numbers, batch, 8, *size)
+    hidden = F.conv2d(pixels, first).relu()
+    return with_gradients(F.conv2d(hidden, second).square().mean(), pixels, first, second)
+
+
+@stream
 def windows_of_single_channels(T: Any, numbers: Numbers) -> list[Any]:
     F, (batch, *size) = T.nn.functional, map(int, numbers.integers(6, 40, 3))
     narrow, wide = weight(T, 8, 1, 3, 3), weight(T, 8, 1, 5, 5)

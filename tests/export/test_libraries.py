@@ -298,6 +298,24 @@ def test_sizes_with_code_of_their_own(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @needs_cc
+def test_images_of_any_size_have_code(tmp_path: Path) -> None:
+    """What is fast for the example is no condition on other sizes."""
+    layer = nn.Sequential(
+        nn.Conv2d(8, 8, 5, padding=2, groups=8),
+        nn.Conv2d(8, 8, 3, stride=2, padding=1, groups=8),
+        nn.Conv2d(8, 16, 1),
+        nn.MaxPool2d(3, 1, 1),
+    )
+    axes = {0: "batch", 2: "height", 3: "width"}
+    program = metaop.export(layer, metaop.rand(2, 8, 64, 64), tmp_path / "m.mo", dynamic=[axes])
+    compile_library(program, tmp_path / "libprogram.so", "x86-64-v3")
+    for batch, height, width in ((2, 64, 64), (3, 6, 7), (2, 5, 5), (1, 4, 90), (1, 150, 130)):
+        x = images(batch, 8, height, width)
+        wanted = outputs(layer, [x])
+        same(run_in_c(tmp_path, [x], wanted, (batch, height, width)), wanted)
+
+
+@needs_cc
 def test_the_header_is_one_of_cpp_too(tmp_path: Path) -> None:
     program = metaop.export(nn.Linear(3, 2), metaop.rand(4, 3), tmp_path / "m.mo")
     compile_library(program, tmp_path / "libprogram.so", "x86-64-v3")

@@ -18,7 +18,9 @@ from metaop.unified_graph.symbolic import (
     common_divisor,
     content_of,
     divides,
+    is_at_least,
     maximum,
+    narrowed,
     surely_equal,
     surely_less,
 )
@@ -128,6 +130,18 @@ def test_the_largest_of_values_leaves_out_what_is_provably_smaller() -> None:
     assert maximum([-n - 4, -n - 2, 0]) == 0
     assert maximum([1, 2, n]) is n
     assert maximum([n, m, n - 1]) is maximum([n, m])
+    assert not env.guards
+
+
+def test_only_programs_that_may_narrow_get_guards_for_speed() -> None:
+    env = ShapeEnv()
+    n = env.symbol(70)
+    assert is_at_least(n, 2) and is_at_least(30, 16) and not is_at_least(n, 30) and not env.guards
+    assert is_at_least(n, 16) and len(env.guards) == 1
+    assert narrowed(n // 32) == 2 and len(env.guards) == 2
+    env = ShapeEnv(may_narrow=False)
+    n = env.symbol(70)
+    assert is_at_least(n, 2) and not is_at_least(n, 16) and narrowed(n // 32) is n // 32
     assert not env.guards
 
 

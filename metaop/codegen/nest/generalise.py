@@ -13,6 +13,7 @@ from typing import Any
 
 from metaop.codegen.nest.ir import (
     LONGEST_STRIDE,
+    WIDE,
     Accumulate,
     Ahead,
     Alloc,
@@ -35,7 +36,9 @@ from metaop.codegen.nest.ir import (
     Name,
     Number,
     Prefetch,
+    QuotientIndex,
     RealArgument,
+    RemainderIndex,
     SharedPanel,
     Statement,
     Store,
@@ -45,7 +48,14 @@ from metaop.codegen.nest.ir import (
     WarpProduct,
 )
 from metaop.codegen.nest.parameters import Parameters
-from metaop.unified_graph.symbolic import SymFloat, bits_of, is_symbolic, surely_equal, surely_less
+from metaop.unified_graph.symbolic import (
+    SymFloat,
+    bits_of,
+    is_at_least,
+    is_symbolic,
+    surely_equal,
+    surely_less,
+)
 
 # Serial loops with fewer iterations, the windows of pooling and convolution, keep their extents.
 _WINDOW = 8
@@ -114,6 +124,7 @@ class Walker(Parameters):
         self._names: dict[str, int] = {}
         self._seen: dict[int, tuple[int, Expr]] = {}
         self._dividends: dict[Sum, tuple[int, Sum]] = {}
+        self._divisors: dict[tuple[Sum, Integer], tuple[int, Integer]] = {}
         self._numbers = itertools.count()
 
     def nest(self, nest: LoopNest) -> LoopNest:
@@ -126,7 +137,9 @@ class Walker(Parameters):
 
     # --- integers and names -----------------------------------------------------------------
 
-    def _integer(self, value: Integer, positions: set[int] | None = None) -> Integer:
+    def _integer(
+        self, value: Integer, positions: set[int] | None = None, is_wide: bool = False
+    ) -> Integer:
         """An integer of the list; its position is added to those of its kind."""
         if isinstance(value, Argument):
             self.tokens.append(("argument", value.position))
@@ -134,14 +147,15 @@ class Walker(Parameters):
         # Kernels differ by the signs of numbers, except offsets and bits.
         is_signed = positions is self.constants or positions is self.numbers
         is_natural = surely_less(-1, value)
-        self.tokens.append("#" if is_signed or is_natural else "-#")
+        self.tokens.append("wide #" if is_wide else "#" if is_signed or is_natural else "-#")
         if positions is not None:
             positions.add(len(self.integers))
         self.integers.append(value)
         if len(self.integers) - 1 not in self.varying:
             return value
         self.added.append(value)
-        return Argument(self._arguments + len(self.added) - 1, is_natural and not is_signed)
+        position = self._arguments + len(self.added) - 1
+        return Argument(position, is_natural and not is_signed, is_wide)
 
     def _coefficient(self, value: Integer, factor: Factor) -> Integer:
         decisive = LONGEST_STRIDE if factor in self._lanes else 1
@@ -150,14 +164,14 @@ class Walker(Parameters):
             return value
         return self._stride(value)
 
-    def _stride(self, value: Integer, divides: bool = False) -> Integer:
+    def _stride(self, value: Integer, divides: bool = False, is_wide: bool = False) -> Integer:
         if self._is_cheap or isinstance(value, Argument):
             return self._integer(value)
         if self._in_scratch:
             return self._integer(value, self.places)
         if divides or self._tells_lanes:
             self.divided_strides.add(len(self.integers))
-        return self._integer(value, self.strides)
+        return self._integer(value, self.strides, is_wide)
 
     def _name(self, name: str) -> str:
         self.tokens.append(self._names.setdefault(name, len(self._names)))
@@ -168,7 +182,7 @@ class Walker(Parameters):
     def _sum(self, index: Sum) -> Sum:
         self.tokens.append(len(index.terms))
         terms = tuple((self._factor(f), self._coefficient(c, f)) for f, c in index.terms)
-        self.windowed |= self._in_scratch and index.constant != 0
+        self.windowed |= self._in_scratch and not surely_equal(index.constant, 0)
         positions = self.places if self._in_scratch else self.constants
         return Sum(terms, self._integer(index.constant, positions))
 
@@ -207,8 +221,26 @@ class Walker(Parameters):
         around, self._tells_lanes = self._tells_lanes, True
         dividend = self._dividend(factor.dividend)
         self._tells_lanes = around
-        divisor = self._stride(factor.divisor, divides=True)
-        return type(factor)(dividend, divisor)
+        width = factor.divisor
+        is_literal = not isinstance(width, Argument)
+        if is_literal and self._tells_apart(factor.dividend) and is_at_least(width, WIDE):
+            return type(factor)(dividend, self._wide_divisor(factor))
+        return type(factor)(dividend, self._stride(factor.divisor, divides=True))
+
+    def _wide_divisor(self, factor: QuotientIndex | RemainderIndex) -> Integer:
+        """A wide divisor; like its dividend, it is one argument wherever both come again."""
+        key = factor.dividend, factor.divisor
+        seen = self._divisors.get(key)
+        if seen is None:
+            divisor = self._stride(factor.divisor, divides=True, is_wide=True)
+            seen = self._divisors[key] = len(self._divisors), divisor
+        else:
+            self.tokens.append(("divisor", seen[0]))
+        return seen[1]
+
+    def _tells_apart(self, dividend: Sum) -> bool:
+        """Whether neighbouring lanes have neighbouring dividends."""
+        return any(factor in self._lanes and scale == 1 for factor, scale in dividend.terms)
 
     def _conditions(self, conditions: tuple[Condition, ...]) -> tuple[Condition, ...]:
         self.tokens.append(len(conditions))

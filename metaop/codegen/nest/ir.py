@@ -23,11 +23,12 @@ from metaop.unified_graph.symbolic import surely_equal
 class Argument(NamedTuple):
     """An integer that the kernel receives when it runs: element `position` of its scalars.
 
-    A natural one is never negative.
+    A natural one is never negative, a wide one at least `WIDE`.
     """
 
     position: int
     is_natural: bool = False
+    is_wide: bool = False
 
     def __repr__(self) -> str:
         return f"arg{self.position}"
@@ -39,6 +40,9 @@ Integer = int | Argument
 # integers, and four 8-bit ones (VNNI), in each lane of a vector register; a row of bfloat16 in a
 # matrix register (AMX).
 PAIR, QUAD, MATRIX = 2, 4, 32
+
+# So many neighbouring lanes lie in at most two runs of a wide divisor: a vector of float32.
+WIDE = 16
 
 # Lanes with at most this stride are read in whole vectors, others are gathered.
 LONGEST_STRIDE = 4

@@ -17,6 +17,7 @@ from metaop.codegen.llvm.emission.lanes import (
 from metaop.codegen.llvm.emission.scalars import Coefficient
 from metaop.codegen.llvm.instructions.value import Value
 from metaop.codegen.nest.ir import (
+    WIDE,
     Argument,
     Integer,
     LoopIndex,
@@ -70,6 +71,8 @@ class IndexWriter(Conditions):
         name = f"%a{value.position}"
         if value.is_natural:
             self.limits[name] = math.inf
+        if value.is_wide:
+            self.wide_names.add(name)
         return name
 
     def extent(self, value: Integer | ValueIndex) -> Coefficient:
@@ -146,11 +149,16 @@ class IndexWriter(Conditions):
         natural: bool,
     ) -> str:
         bound = self.bound(dividend)
+        are_neighbours = dividend.lane == 1 and natural and not dividend.vectors
+        if divisor in self.wide_names and are_neighbours and self.lanes.count <= WIDE:
+            result = self.next_quotients(rest, divisor)
+            self.pieces[result] = Pieces(dividend.uniform, divisor)
+            return result
         if bound is None or isinstance(divisor, str) or divisor + bound >= SMALL // 2:
             return self.wide_quotients(dividend, rest, divisor)
         result = self.small_quotients(dividend, rest, divisor, natural)
         pieces = self.common_pieces(dividend) if dividend.lane == 0 else None
-        if dividend.lane == 1 and natural and not dividend.vectors:
+        if are_neighbours:
             pieces = Pieces(dividend.uniform, divisor)
         if pieces is not None:
             self.pieces[result] = pieces

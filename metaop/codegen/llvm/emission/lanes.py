@@ -57,11 +57,11 @@ NO_LANES = Lanes("", 0, 1)
 class Pieces(NamedTuple):
     """Where a vector changes its value: at the lanes where `(start + lane) // width` does.
 
-    The start is uniform and not negative.
+    The start is uniform and not negative. A width that is a name is wide.
     """
 
     start: Resolved
-    width: int
+    width: Coefficient
 
     def phase(self, width: int) -> Resolved:
         """The start modulo a width."""
@@ -82,7 +82,7 @@ class LaneArithmetic(ScalarArithmetic):
 
     `bounds` has the 32-bit vectors with bounds of the magnitude of their elements; all others have
     64 bits. `pieces` has the vectors that are constant over runs of lanes, `multiples` the literals
-    of which scalars are multiples.
+    of which scalars are multiples, `wide_names` the arguments that are wide.
     """
 
     def __init__(self, code: Code) -> None:
@@ -91,6 +91,7 @@ class LaneArithmetic(ScalarArithmetic):
         self.bounds: dict[str, int] = {}
         self.pieces: dict[str, Pieces] = {}
         self.multiples: dict[str, int] = {}
+        self.wide_names: set[Coefficient] = set()
 
     def total(self, index: Resolved) -> Coefficient:
         """The uniform part as one value: outer terms first, so that they stay outside loops."""
@@ -251,6 +252,15 @@ class LaneArithmetic(ScalarArithmetic):
             floor = code.floor(code.value(ratio, "double", count)).text
         return code.pure(f"fptosi <{count} x double> {floor} to <{count} x i64>", floor)
 
+    def next_quotients(self, rest: Coefficient, divisor: Coefficient) -> str:
+        """floor((rest + lane) / divisor) for a wide divisor and a rest below it: 0, then 1."""
+        count = self.lanes.count
+        first = self.clamped(self.binary("sub", divisor, rest), 0, count)
+        later = self.compare("sge", self.iota(), self.splat(first, "i32"), "i32")
+        result = self.code.pure(f"zext <{count} x i1> {later} to <{count} x i32>", later)
+        self.bounds[result] = 1
+        return result
+
     # --- runs of lanes ----------------------------------------------------------------------
 
     def is_within(self, index: Resolved, width: Coefficient) -> bool:
@@ -267,25 +277,33 @@ class LaneArithmetic(ScalarArithmetic):
     def common_pieces(self, index: Resolved) -> Pieces | None:
         """The runs of lanes over which all vectors of an index are constant, if there are any."""
         found = [self.pieces.get(name) for name, _ in index.vectors]
-        if not found or None in found:
+        known = [piece for piece in found if piece is not None]
+        if not known or len(known) < len(found):
             return None
-        finest = min((piece for piece in found if piece), key=lambda piece: piece.width)
-        phase = finest.phase(finest.width)
-        for piece in found:
-            if piece and (piece.phase(finest.width) != phase or piece.width % finest.width):
+        if any(isinstance(piece.width, str) for piece in known):
+            return known[0] if len(set(known)) == 1 else None
+        width = min(int(piece.width) for piece in known)
+        phase = known[0].phase(width)
+        for piece in known:
+            if piece.phase(width) != phase or int(piece.width) % width:
                 return None
-        return Pieces(phase, finest.width)
+        return Pieces(phase, width)
 
     def segments(self, index: Resolved, most: int) -> list[Segment] | None:
         """An index as a limited number of runs of evenly spaced lanes; None if it has none."""
         pieces, count = self.common_pieces(index), self.lanes.count
         if pieces is None or any(name not in self.bounds for name, _ in index.vectors):
             return None
-        number = (pieces.width + count - 2) // pieces.width + 1
+        width = pieces.width
+        number = 2 if isinstance(width, str) else (width + count - 2) // width + 1
         if number > most:
             return None
-        rest = self.narrow(self.binary("urem", self.total(pieces.start), pieces.width))
-        starts = [self.narrow_difference(k * pieces.width, rest) for k in range(1, number)]
+        rest = self.binary("urem", self.total(pieces.start), width)
+        if isinstance(width, str):
+            starts = [self.clamped(self.binary("sub", width, rest), 0, count)]
+        else:
+            rest = self.narrow(rest)
+            starts = [self.narrow_difference(k * width, rest) for k in range(1, number)]
         return [
             Segment(self._run(segment, starts), self._moved(index, segment, starts))
             for segment in range(number)

@@ -118,7 +118,7 @@ class Windows(RowReduction):
             each, size = line_bytes // sizes[number], sizes[number]
             name, lines = self.values.fresh("l"), -(-abs(step) // each)
             if lines:
-                with self.values.loop(name, lines) as line:
+                with self.values.loop(name, lines, counted=is_symbolic(lines)) as line:
                     offset = self.values.sum(start + line * each + ahead_bytes // size)
                     self.values.emit(ir.Prefetch(number, offset))
 

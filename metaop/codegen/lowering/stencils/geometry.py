@@ -16,7 +16,7 @@ from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.index_expr import IndexExpr
 from metaop.unified_graph.node import Node
-from metaop.unified_graph.symbolic import is_symbolic
+from metaop.unified_graph.symbolic import hint_of, is_symbolic
 
 _STEPS = (1, 2, 3, -1)
 _MOST_TAPS = 49
@@ -125,7 +125,7 @@ def _stencils(
                 continue
             windows = _windows(contraction.right, columns[-2:], short, residues, shape, storage)
             # Small images are not windows that slide over other images.
-            if channels and _size(shape, short) > _size(shape, columns[-2:]):
+            if channels and _size(shape, short) > hint_of(_size(shape, columns[-2:])):
                 continue
             if windows is not None and _fits(windows, _size(shape, channels)):
                 kept = tuple(k for k in contraction.batch if k not in results)
@@ -168,12 +168,12 @@ def _windows(
 def _fits(windows: tuple[Window, Window], channels: int) -> bool:
     """Whether planes, or bands of all channels, stay in the near cache."""
     down, along = windows
-    width = along.reach(along.size)
-    if down.reach(down.size) * width > _MOST_ELEMENTS:
+    width = hint_of(along.reach(along.size))
+    if hint_of(down.reach(down.size)) * width > _MOST_ELEMENTS:
         return False
     # Planes of a symbolic height are not cut into bands.
     band = down.size if is_symbolic(down.size) else min(down.size, BAND * down.taps)
-    return channels == 1 or channels * down.reach(band) * width <= _MOST_IN_BANDS
+    return channels == 1 or channels * hint_of(down.reach(band)) * width <= _MOST_IN_BANDS
 
 
 def _residues(

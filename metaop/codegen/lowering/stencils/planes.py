@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 
 from metaop.codegen.lowering.stencils.geometry import BAND, Stencil
-from metaop.codegen.lowering.stencils.taps import Taps
+from metaop.codegen.lowering.stencils.taps import Taps, running
 from metaop.codegen.machine import Thresholds
 from metaop.codegen.nest import ir
 from metaop.fusion.kernel import Kernel
@@ -89,19 +89,19 @@ class Planes(Taps):
             for (first, width), whole in zip(stretches, wholes)
         ):
             return
-        with values.loop("z", size, vector=True) as place:
+        with self.loop("z", size, vector=True) as place:
             values.emit(ir.Store(self.plane, values.sum(place), ir.Number(0, self.scalar)))
 
     def copy_planes(self, axes: Sequence[int], first: IndexExpr, planes: int) -> None:
         """Copies the inputs of the windows of a block, without the padding."""
         values = self.values
         top, height = self._rows_inside()
-        with values.loop("u", planes) as plane, values.loop("a", height) as step:
+        with self.loop("u", planes) as plane, self.loop("a", height) as step:
             row, at = step + top, self.plane_at(axes, first + plane)
             line = plane * self.elements_of_plane() + row * self.pitch
             for residue in range(self.along.stride):
                 start, width = self._columns_inside(residue)
-                with values.loop("b", width, vector=True) as lane:
+                with self.loop("b", width, vector=True) as lane:
                     number = lane + start
                     column = number * self.along.stride + residue
                     place, known = self._seen_at(at, self.band, row, column), len(values.reads)
@@ -130,20 +130,20 @@ class Planes(Taps):
 
     def _columns_inside(self, residue: int) -> tuple[int, int]:
         """The same for the columns of a residue."""
-        column = index_expr.axis("b", self.run) * self.along.stride + residue
+        column = running("b", self.run) * self.along.stride + residue
         return _inside(self._guards(1, column), "b", self.run)
 
     def _guards(self, height: int, column: IndexExpr) -> list[Guard]:
         """The guards without which the right factor is zero, at a column of any plane."""
         places = {k: index_expr.axis(f"o{k}", n) for k, n in enumerate(self.kernel.shape)}
-        band, row = index_expr.axis("band", self.bands), index_expr.axis("a", height)
+        band, row = running("band", self.bands), running("a", height)
         place = self._seen_at(places, band, row, column)
         return [*self.behind_views(self.contraction.right, place)[2], *self._ends(column)]
 
     def seen(self, plane: IndexExpr, row: IndexExpr, tap: tuple[int, int]) -> ir.Expr:
         """The inputs of a tap in a plane for a row of results, in all columns."""
         turn, residue = divmod(tap[1], self.along.stride)
-        column = index_expr.axis("n", self.along.size) + residue * self.run + turn
+        column = running("n", self.along.size) + residue * self.run + turn
         seen = row * self.down.stride + tap[0]
         offset = plane * self.elements_of_plane() + seen * self.pitch + column
         return ir.Load(self.plane, self.values.sum(offset), self.scalar)
@@ -154,7 +154,7 @@ class Planes(Taps):
 
     def row_at(self, place: dict[int, IndexExpr], row: IndexExpr) -> dict[int, IndexExpr]:
         """The position of the results in a row of a band."""
-        column = index_expr.axis("n", self.along.size)
+        column = running("n", self.along.size)
         below = self.band * self.band_rows + row
         return {**place, self.down.long: below, self.along.long: column}
 
@@ -171,5 +171,5 @@ def _inside(guards: Sequence[Guard], axis: str, extent: int) -> tuple[int, int]:
         # 0 <= step * index + start < guard.extent
         ends = (-start, guard.extent - start) if step > 0 else (start - guard.extent + 1, start + 1)
         first = maximum([first, -(-ends[0] // abs(step))])
-        stop = -maximum([-stop, ends[1] // -abs(step)])
+        stop = -maximum([-stop, -ends[1] // abs(step)])
     return first, maximum([stop - first, 0])

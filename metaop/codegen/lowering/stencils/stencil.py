@@ -58,21 +58,21 @@ class _Forward(Planes):
         planes = self.planes_in_block(count, hint_of(count) // FEWEST_TASKS)
         tasks, deep = count // planes * self.bands, self.depth_planes
         self.hold_planes(planes * deep)
-        with values.loop("p", tasks, "parallel") as task:
+        with self.loop("p", tasks, "parallel") as task:
             self.band, first = task % self.bands, task // self.bands * planes
             self.copy_planes((*axes, *self.channels), first * deep, planes * deep)
-            with values.loop("u", planes) as plane:
+            with self.loop("u", planes) as plane:
                 self._sum_plane(self.plane_at(axes, first + plane), plane * deep)
         elements = planes * deep * self.elements_of_plane()
         return self.finish("stencil", values.body, elements)
 
     def _sum_plane(self, place: dict[int, IndexExpr], plane: IndexExpr) -> None:
         """The results of a plane, a few rows at a time."""
-        values, results = self.values, self.every_result()
+        results = self.every_result()
         for group in self.groups(sum(len(taps) for _, taps in results), self.band_rows):
             with (
-                values.loop("m", group.times) as step,
-                values.loop("n", self.along.size, vector=True),
+                self.loop("m", group.times) as step,
+                self.loop("n", self.along.size, vector=True),
             ):
                 start = step * group.rows + group.first
                 rows = [(start + k, self.row_at(place, start + k)) for k in range(group.rows)]
@@ -93,7 +93,7 @@ class _Forward(Planes):
             return
         names = [[values.fresh("s") for _ in results] for _ in rows]
         accumulators = self.accumulators(itertools.chain(*names))
-        with values.loop("c", deep, accumulators=accumulators) as channel:
+        with self.loop("c", deep, accumulators=accumulators) as channel:
             extents = [self.kernel.shape[k] for k in self.channels]
             inside = dict(zip(self.channels, index_expr.unravel(channel, extents)))
             for (row, place), sums in zip(rows, names):
@@ -128,12 +128,12 @@ class _ByWeight(Planes):
         count = math.prod(self.kernel.shape[k] for k in axes)
         planes = self.planes_in_block(count, count)
         self.hold_planes(planes)
-        with values.loop("p", tasks, "parallel") as task:
+        with self.loop("p", tasks, "parallel") as task:
             self.place = dict(zip(contraction.batch, index_expr.unravel(task, self.batch)))
             sums = {tap: values.fresh("s") for tap in self.taps()}
             blocks = count // planes * self.bands
             self.blocks = "r" if hint_of(blocks) > 1 else "p"
-            with values.loop("r", blocks, accumulators=self.accumulators(sums.values())) as block:
+            with self.loop("r", blocks, accumulators=self.accumulators(sums.values())) as block:
                 self.band, first = block % self.bands, block // self.bands * planes
                 self.copy_planes(axes, first, planes)
                 self._add_products(sums, axes, first, planes)
@@ -148,14 +148,13 @@ class _ByWeight(Planes):
         planes: int,
     ) -> None:
         """Accumulates the products of a block for each tap, separately in every lane."""
-        values = self.values
         with (
-            values.loop("n", self.along.size, vector=True),
-            values.loop("u", planes) as plane,
+            self.loop("n", self.along.size, vector=True),
+            self.loop("u", planes) as plane,
         ):
             place = self.plane_at(axes, first + plane)
             for group in self.groups(len(sums), self.band_rows):
-                with values.loop("m", group.times) as step:
+                with self.loop("m", group.times) as step:
                     start = step * group.rows + group.first
                     for k in range(group.rows):
                         self._add_row(sums, place, plane, start + k)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 from metaop.codegen.lowering.base.kernel import LoweredKernel
@@ -14,7 +15,7 @@ from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import Guard
-from metaop.unified_graph.index_expr import IndexExpr
+from metaop.unified_graph.index_expr import Axis, IndexExpr
 from metaop.unified_graph.node import Node
 from metaop.unified_graph.symbolic import is_symbolic
 
@@ -22,6 +23,13 @@ from metaop.unified_graph.symbolic import is_symbolic
 FEWEST_TASKS = 16
 # The products in the body of the innermost loop.
 _MOST_PRODUCTS = 64
+
+
+def running(axis: str, extent: int) -> IndexExpr:
+    """The index of a loop; a symbolic extent gets no guard that tells one iteration from more."""
+    return (
+        index_expr.of(Axis(axis, extent)) if is_symbolic(extent) else index_expr.axis(axis, extent)
+    )
 
 
 class Group(NamedTuple):
@@ -52,6 +60,20 @@ class Taps(ContractionAxes):
     def lower(self) -> LoweredKernel:
         """The nest of the launch."""
         raise NotImplementedError
+
+    def loop(
+        self,
+        axis: str,
+        extent: int,
+        kind: str = "serial",
+        vector: bool = False,
+        accumulators: Iterable[ir.Accumulator] = (),
+    ) -> AbstractContextManager[IndexExpr]:
+        """A loop of the nest, which runs `running(axis, extent)`."""
+        counted = is_symbolic(extent)
+        return self.values.loop(
+            axis, extent, kind, vector=vector, accumulators=accumulators, counted=counted
+        )
 
     def taps(self) -> Iterator[tuple[int, int]]:
         """The taps of both windows."""
