@@ -269,7 +269,8 @@ class _Solver:
         """Solves `step * ((a*x + b) // c) + y = right`, as of windows that begin at fractions.
 
         `a*x + b` lies in a range of `c * ceil(extent of y / step)` numbers, which holds few
-        multiples of `a`: `x` is the last of them, less a free axis. `y` may be missing.
+        multiples of `a`: `x` is the last of them, less a free axis, unless all values of `x` are
+        fewer. `y` may be missing.
         """
         quotients = [term for term in terms if isinstance(term[0], Quotient)]
         rest = [atom for atom, unit in terms if isinstance(atom, Axis) and unit == 1]
@@ -286,7 +287,10 @@ class _Solver:
         width = rest[0].extent if rest else 1
         last = ((right // step + 1) * divisor - 1 - dividend.constant) // factor
         few = narrowed(-(-(divisor * -(-width // step)) // factor))
-        self._assign_within(outer, last - self._free_digit(0, few - 1))
+        if surely_less(outer.extent, few):
+            self._assign(outer, self._new_free(outer))
+        else:
+            self._assign_within(outer, last - self._free_digit(0, few - 1))
         offset = right - self.substitute(dividend) // divisor * step
         if rest:
             self._assign_within(rest[0], offset)

@@ -85,7 +85,7 @@ class Planes(Taps):
         stretches = [self._rows_inside(), *map(self._columns_inside, range(self.along.stride))]
         wholes = [self.down.reach(self.band_rows), *[self.run] * self.along.stride]
         if all(
-            first == 0 and surely_equal(width, whole)
+            surely_equal(first, 0) and surely_equal(width, whole)
             for (first, width), whole in zip(stretches, wholes)
         ):
             return
