@@ -31,8 +31,8 @@ RIGHT_ANYWAY = set(
 cdist chunk combinations cross cummax cummin cumprod dist div/floor_rounding
 div/trunc_rounding gather index_add index_reduce/amax index_reduce/amin index_reduce/mean
 index_reduce/prod linalg.cross linalg.householder_product linalg.lstsq linalg.lstsq/grad_oriented
-linalg.lu linalg.lu_factor linalg.lu_factor_ex linalg.lu_solve linalg.solve_triangular
-linalg.vander logaddexp2 logcumsumexp lu lu_solve masked.cumprod masked.prod masked_select
+linalg.lu linalg.lu_factor linalg.lu_factor_ex linalg.lu_solve
+linalg.vander logaddexp2 logcumsumexp lu masked.cumprod masked.prod masked_select
 matrix_exp max/reduction_with_dim min/reduction_with_dim mvlgamma/mvlgamma_p_1
 mvlgamma/mvlgamma_p_3 mvlgamma/mvlgamma_p_5 nn.functional.adaptive_avg_pool1d
 nn.functional.adaptive_avg_pool2d nn.functional.adaptive_avg_pool3d
