@@ -358,3 +358,12 @@ def test_elimination_in_several_panels(shape, dtype):
     theirs = torch.linalg.lu_factor(torch.from_numpy(matrix))
     np.testing.assert_allclose(mine[0].numpy(), theirs[0].numpy(), rtol=1e-9, atol=1e-11)
     np.testing.assert_array_equal(mine[1].numpy(), theirs[1].numpy())
+
+
+@pytest.mark.parametrize("types", [("float64", "complex128"), ("float32", "float64")])
+def test_triangular_systems_of_two_types_lose_nothing(types: tuple[str, str]) -> None:
+    A = np.array([[2.0, 0.0], [1.0, 3.0]], types[0])
+    B = np.array([[1.0 + 1e-12], [2.0]], types[1]) + (1j if types[1].startswith("complex") else 0)
+    found = metaop.linalg.solve_triangular(metaop.tensor(A), metaop.tensor(B), upper=False)
+    np.testing.assert_allclose(found.numpy(), np.linalg.solve(A, B), rtol=1e-15)
+    assert found.numpy().dtype == B.dtype

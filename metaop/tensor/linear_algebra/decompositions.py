@@ -213,11 +213,13 @@ def _substituted(
 ) -> np.ndarray:
     """The solutions of a batch of triangular systems; infinite ones where the diagonal is 0."""
     batch = broadcast_shapes("solve_triangular", matrix.shape[:-2], right.shape[:-2])
-    solve = blas("trsm", matrix)
-    matrix = np.broadcast_to(matrix, (*batch, *matrix.shape[-2:]))
-    found = np.array(np.broadcast_to(right, (*batch, *right.shape[-2:])), matrix.dtype)
+    found = np.array(
+        np.broadcast_to(right, (*batch, *right.shape[-2:])), np.result_type(matrix, right)
+    )
     if not found.size:
         return found
+    matrix = np.broadcast_to(matrix, (*batch, *matrix.shape[-2:]))
+    solve = blas("trsm", found)
     for place in np.ndindex(*batch):
         # BLAS sees the transposes of matrices whose rows are contiguous.
         flags = {"side": 1, "lower": int(upper), "diag": int(unitriangular)}
