@@ -19,6 +19,7 @@ from metaop.codegen.backend import Backend, GeneralProgram, LocalProgram, Progra
 from metaop.codegen.budget import present_budget, within_budget
 from metaop.codegen.dump import dumped
 from metaop.codegen.lowering import Machine
+from metaop.codegen.lowering.choice import show_choices
 from metaop.codegen.lowering.repetition import graph_of
 from metaop.codegen.schedule import PLAIN_MACHINE, Schedule, Stage
 from metaop.codegen.stages import (
@@ -200,7 +201,7 @@ def schedule(
 
     With a `budget`, the program takes at most that many bytes besides its inputs.
     METAOP_DUMP names a folder to which the stages are written; METAOP_EXPLAIN=1 prints why the
-    kernels are as they are.
+    kernels are as they are, and the strategies by which they are lowered.
     """
     made = run_passes(inputs, outputs, machine, env, budget)
     if folder := get("METAOP_DUMP"):
@@ -208,7 +209,8 @@ def schedule(
         made = dumped(made, Path(folder).expanduser(), source)
     found = deque(made, maxlen=1).pop().schedule
     if get("METAOP_EXPLAIN"):
-        print(show_decisions(found.decisions), end="", file=sys.stderr)
+        text = show_decisions(found.decisions) + show_choices(found.choices)
+        print(text, end="", file=sys.stderr)
     return found
 
 

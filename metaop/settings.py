@@ -45,7 +45,9 @@ SETTINGS = (
         "CPU backend: llvm, or reference (NumPy, the oracle)",
         choices=("llvm", "reference"),
     ),
-    Setting("METAOP_EXPLAIN", bool, "false", "print why nodes share a kernel, or do not"),
+    Setting(
+        "METAOP_EXPLAIN", bool, "false", "print why nodes share a kernel, and how it is lowered"
+    ),
     Setting(
         "METAOP_DUMP",
         str,

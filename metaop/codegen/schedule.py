@@ -15,6 +15,7 @@ from metaop.settings import get
 from metaop.unified_graph.node import Input, Node
 
 if TYPE_CHECKING:
+    from metaop.codegen.lowering.choice import Choice
     from metaop.fusion.explain import Decision
     from metaop.fusion.kernel import Kernel
     from metaop.fusion.recompute import Recomputed
@@ -30,9 +31,10 @@ class Schedule(NamedTuple):
 
     `inputs` and `outputs` are the program's own; an output may be an input, or appear twice. What
     no pass has made yet is empty. `graph` has the order of the nodes when all graph passes are
-    done, `storage` tells which nodes have buffers, `decisions` why kernels are as they are;
-    `temporaries` have `offsets` into an arena of `arena_bytes`. `env` has the symbols and guards of
-    a program for any size; there is none where all sizes are numbers.
+    done, `storage` tells which nodes have buffers, `decisions` why kernels are as they are, and
+    `choices` by which strategies they are lowered; `temporaries` have `offsets` into an
+    arena of `arena_bytes`. `env` has the symbols and guards of a program for any size; there is
+    none where all sizes are numbers.
 
     What a loop repeats reads the inputs in `invariants` alike in every step: the first `once`
     launches run once. `steps` has the schedules of such steps by the first root of their kernel.
@@ -49,6 +51,7 @@ class Schedule(NamedTuple):
     kernels: tuple[Kernel, ...] = ()
     storage: Storage | None = None
     decisions: tuple[Decision, ...] = ()
+    choices: tuple[Choice, ...] = ()
     launches: tuple[LoweredKernel, ...] = ()
     temporaries: tuple[Node, ...] = ()
     offsets: tuple[int, ...] = ()

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from metaop.codegen import lowering
 from metaop.codegen.lowering import LoweredKernel
 from metaop.codegen.lowering.alike import AlikeKernels
 from metaop.codegen.lowering.contractions.prepacked import Prepacked, right_as_read
@@ -77,13 +76,9 @@ def lower(schedule: Schedule) -> Schedule:
     prepared: dict[Node, LoopNest] = {}
     known = AlikeKernels(storage, uses, schedule.machine)
     for kernel in kernels:
-        step = schedule.steps.get(kernel.roots[0])
-        if step is not None or kernel.alone:
-            lowered = lowering.lower(kernel, storage, uses, schedule.machine, step)
-        else:
-            lowered = known.lower(kernel)
+        lowered = known.lower(kernel, schedule.steps.get(kernel.roots[0]))
         launches.extend(_without_prepared(lowered, prepared))
-    return schedule._replace(launches=tuple(launches))
+    return schedule._replace(launches=tuple(launches), choices=tuple(known.choices))
 
 
 def _without_prepared(

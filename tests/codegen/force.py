@@ -8,20 +8,17 @@ from dataclasses import replace
 import pytest
 
 from metaop.codegen.lowering import Machine
-from metaop.codegen.lowering.tactic import Tactic, other_blocks, other_tiles, tactics
+from metaop.codegen.lowering.choice import other_blocks, other_tiles, rivals
+from metaop.codegen.lowering.request import Request
+from metaop.codegen.lowering.strategy import Tactic
 from metaop.codegen.machine import Processor
-from metaop.fusion.kernel import Kernel
-from metaop.fusion.storage import Storage
-from metaop.unified_graph.node import Node
 
 
 def forcing(machine: Machine, pick: Callable[[list[Tactic]], Tactic | None]) -> Machine:
     """A machine on which `pick` chooses among all tactics of a contraction (None: the default)."""
 
-    def choose(
-        kernel: Kernel, storage: Storage, uses: dict[Node, int], here: Machine, default: Tactic
-    ) -> Tactic:
-        return pick(list(tactics(kernel, storage, uses, here))) or default
+    def choose(request: Request, default: Tactic) -> Tactic:
+        return pick(rivals(request)) or default
 
     return replace(machine, choose=choose)
 
@@ -31,7 +28,7 @@ def forcing_schedules(machine: Machine, schedules: Iterable[str]) -> Machine:
     wanted = list(schedules)
 
     def pick(found: list[Tactic]) -> Tactic | None:
-        by_name = {tactic.schedule: tactic for tactic in found}
+        by_name = {tactic.name: tactic for tactic in found}
         return next((by_name[name] for name in wanted if name in by_name), None)
 
     return forcing(machine, pick)
@@ -40,7 +37,7 @@ def forcing_schedules(machine: Machine, schedules: Iterable[str]) -> Machine:
 def with_every_size(found: Iterable[Tactic], machine: Machine) -> list[Tactic]:
     """Tactics, and one of each sort with every register tile and every other size of blocks."""
     plain = list(found)
-    sorts = {type(one.windows): one for one in plain}.values()
+    sorts = {type(one.plan): one for one in plain}.values()
     return plain + [
         sized for one in sorts for sized in (*other_tiles(one, machine), *other_blocks(one))
     ]

@@ -29,8 +29,8 @@ def lowered(monkeypatch: pytest.MonkeyPatch) -> list[LoweredKernel]:
         found.extend(launches)
         return launches
 
-    lower: Callable[..., list[LoweredKernel]] = alike.lower
-    monkeypatch.setattr(alike, "lower", noting)
+    lower: Callable[..., list[LoweredKernel]] = alike.lower_by
+    monkeypatch.setattr(alike, "lower_by", noting)
     return found
 
 

@@ -14,6 +14,7 @@ from metaop.codegen.llvm.program import LLVMProgram
 from metaop.codegen.llvm.target import Target
 from metaop.codegen.lowering import Machine
 from metaop.codegen.lowering.base.blocks import Tile
+from metaop.codegen.lowering.machine import WITH_FEWER_PRODUCTS
 from metaop.codegen.memory.buffers import Buffer
 from metaop.codegen.nest import ir
 from metaop.compiler import schedule
@@ -30,6 +31,7 @@ from tests.codegen.run_plan import run, values
 
 F32, F64, BF16 = dtypes.float32, dtypes.float64, dtypes.bfloat16
 AVX512 = Target("x86_64", "znver4", "+avx512f,+avx512bw,+avx512vl,+avx512dq,+avx512bf16", 64)
+NOT_THIN = ("thin", *WITH_FEWER_PRODUCTS)
 
 
 def product(
@@ -126,7 +128,7 @@ def test_pairs_of_bfloat16(shape: tuple[int, int, int]) -> None:
     for left_transposed, right_transposed in itertools.product((False, True), repeat=2):
         nodes, output = product(*shape, left_transposed, right_transposed, BF16)
         a, b = arrays = values(nodes)
-        plan = schedule(nodes, [output], Machine(Tile(narrow=Tile(step=ir.PAIR)), thin=False))
+        plan = schedule(nodes, [output], Machine(Tile(narrow=Tile(step=ir.PAIR)), without=NOT_THIN))
         (launch,) = plan.launches
         assert all(tile.step == ir.PAIR for tile in micro_kernels(launch.nest.body))
         (interpreted,) = run_schedule(plan, arrays)
@@ -140,7 +142,7 @@ def test_pairs_of_bfloat16(shape: tuple[int, int, int]) -> None:
 def test_bfloat16_is_multiplied_in_pairs() -> None:
     nodes, output = product(32, 64, 64, False, False, BF16)
     (launch,) = schedule(
-        nodes, [output], Machine(Tile(narrow=Tile(step=ir.PAIR)), thin=False)
+        nodes, [output], Machine(Tile(narrow=Tile(step=ir.PAIR)), without=NOT_THIN)
     ).launches
     (symbol,) = called_in([emit(launch.nest, AVX512, "kernel")])
     text = text_of(symbol, AVX512)
@@ -441,7 +443,7 @@ def test_a_prime_number_of_panels_makes_blocks_of_several() -> None:
 def test_register_tiles_fit_results(
     rows: int, columns: int, left_transposed: bool, wanted: tuple[int, int]
 ) -> None:
-    machine = Machine(Tile(rows=6, columns=16), ((4, 24), (4, 16)), stencils=False, thin=False)
+    machine = Machine(Tile(rows=6, columns=16), ((4, 24), (4, 16)), without=("stencil", *NOT_THIN))
     nodes, output = product(rows, columns, 40, left_transposed, False)
     plan = schedule(nodes, [output], machine)
     (launch,) = plan.launches

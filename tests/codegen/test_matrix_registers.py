@@ -18,8 +18,9 @@ from metaop.codegen.llvm.program import LLVMProgram
 from metaop.codegen.llvm.target import Target
 from metaop.codegen.lowering import Machine
 from metaop.codegen.lowering.base.blocks import Tile
+from metaop.codegen.lowering.choice import other_tiles
 from metaop.codegen.lowering.contractions.packed_gemm import PackedGemm
-from metaop.codegen.lowering.tactic import Tactic, other_tiles
+from metaop.codegen.lowering.strategy import Tactic
 from metaop.codegen.memory.buffers import Buffer
 from metaop.codegen.nest import ir
 from metaop.compiler import schedule

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from metaop.codegen.llvm.machine import host_machine
-from metaop.codegen.lowering import tactic
+from metaop.codegen.lowering import strategies
 from metaop.codegen.lowering.winograd import short_products
 from metaop.codegen.lowering.winograd.rounding import amplification, excess
 from metaop.codegen.lowering.winograd.short_products import SINGLE, short_product
@@ -74,7 +74,7 @@ def test_layers_round_little_more_than_with_pytorch_and_as_estimated(
     layer: tuple[int, int, int],
 ) -> None:
     nodes, output = graph(direction, layer)
-    machine = dataclasses.replace(host_machine(), filters=True)
+    machine = dataclasses.replace(host_machine(), without=())
     plan = schedule(nodes, [output], forcing_schedules(machine, [name]))
     assert any(launch.nest.name.startswith("winograd") for launch in plan.launches)
     images, channels, side = layer
@@ -95,7 +95,7 @@ def test_layers_round_little_more_than_with_pytorch_and_as_estimated(
             for value in (run(plan, arrays, output), wanted(direction, arrays, np.float32))
         )
         assert found <= estimate, means
-        assert found <= tactic._MOST_EXCESS * usual, means
+        assert found <= strategies._MOST_EXCESS * usual, means
 
 
 def test_no_other_small_fractions_amplify_errors_less(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +135,7 @@ def test_what_rounds_too_much_is_no_choice(
     direction: str, layer: tuple[int, int, int], name: str, allowed: bool
 ) -> None:
     nodes, output = graph(direction, layer)
-    machine = dataclasses.replace(host_machine(), filters=True)
+    machine = dataclasses.replace(host_machine(), without=())
     plan = schedule(nodes, [output], forcing_schedules(machine, [name]))
     used = any(launch.nest.name.startswith("winograd") for launch in plan.launches)
     assert used == allowed

@@ -10,7 +10,7 @@ import pytest
 
 from metaop.codegen.llvm.machine import host_machine
 from metaop.codegen.lowering import Machine
-from metaop.codegen.lowering.tactic import Tactic
+from metaop.codegen.lowering.strategy import Tactic
 from metaop.codegen.schedule import Schedule
 from metaop.compiler import schedule
 from metaop.differentiation.transposition import pullback

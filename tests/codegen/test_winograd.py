@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from metaop.codegen.llvm.machine import host_machine
-from metaop.codegen.lowering import Machine, tactic
+from metaop.codegen.lowering import Machine, strategies
 from metaop.codegen.lowering.winograd.short_products import short_product
 from metaop.compiler import schedule
 from metaop.differentiation.transposition import pullback
@@ -47,13 +47,13 @@ TOLERANCE = {2: 2e-6, 4: 1e-5}
 def results(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """Short products for so many results along every axis, and small contractions as well."""
     monkeypatch.setattr(recognise, "LEAST_WORK", 0)
-    monkeypatch.setattr(tactic, "_MOST_EXCESS", math.inf)
+    monkeypatch.setattr(strategies, "_MOST_EXCESS", math.inf)
     return int(request.param)
 
 
 def machine(results: int) -> Machine:
     """Short products even where they do not pay."""
-    host = dataclasses.replace(host_machine(), filters=True, stencils=False)
+    host = dataclasses.replace(host_machine(), without=("stencil",))
     names = [f"winograd {results}x{results}", f"winograd 1x{results}", "long windows"]
     return forcing_schedules(host, names)
 

@@ -19,13 +19,14 @@ from metaop.codegen.caches.disk import DiskCache, cache_at
 from metaop.codegen.caches.fingerprint import kernel_fingerprint
 from metaop.codegen.llvm import tuning
 from metaop.codegen.llvm.machine import host_machine
-from metaop.codegen.lowering.tactic import Tactic, default_tactic, other_tiles
+from metaop.codegen.lowering.choice import default_tactic, other_tiles
+from metaop.codegen.lowering.machine import WITH_FEWER_PRODUCTS
+from metaop.codegen.lowering.request import Request
+from metaop.codegen.lowering.strategy import Tactic
 from metaop.compiler import schedule
 from metaop.dist.environment import adopt
 from metaop.elementwise import apply
 from metaop.errors import ArgumentError
-from metaop.fusion.kernel import Kernel
-from metaop.fusion.storage import Storage
 from metaop.operators.linear_algebra import matmul
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.node import Node, input_node
@@ -77,11 +78,9 @@ def tactic_of(nodes: list[Node], output: Node) -> Tactic:
     taken: list[Tactic] = []
     machine = tuning.tuned(host_machine())
 
-    def noted(
-        kernel: Kernel, storage: Storage, uses: dict[Node, int], here: object, default: Tactic
-    ) -> Tactic:
-        choose = machine.choose
-        tactic = choose(kernel, storage, uses, machine, default) if choose else default
+    def noted(request: Request, default: Tactic) -> Tactic:
+        wanted = replace(request, machine=machine)
+        tactic = machine.choose(wanted, default) if machine.choose else default
         taken.append(tactic)
         return tactic
 
@@ -94,9 +93,7 @@ def default() -> Tactic:
     """The tactic of the product without tuning."""
     taken: list[Tactic] = []
 
-    def noted(*arguments: object) -> Tactic:
-        tactic = arguments[-1]
-        assert isinstance(tactic, Tactic)
+    def noted(request: Request, tactic: Tactic) -> Tactic:
         taken.append(tactic)
         return tactic
 
@@ -192,7 +189,7 @@ def test_a_search_that_measures_finds_a_tactic_that_computes_the_same() -> None:
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b'{"schedule": "panels", "rows": 8}', b"\xff"])
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"tactic": "panels", "rows": 8}', b"\xff"])
 @pytest.mark.parametrize("is_signed", [False, True])
 def test_damaged_files_count_as_absent(
     content: bytes, is_signed: bool, folder: Path, monkeypatch: pytest.MonkeyPatch
@@ -217,7 +214,7 @@ def test_sizes_that_make_no_sense_and_schedules_of_elsewhere_are_not_used(folder
     one = default()
     choices.keep("narrow", replace(one, tile=replace(one.tile, block_columns=1)))
     choices.keep("zero", replace(one, tile=replace(one.tile, rows=0)))
-    choices.keep("other", replace(one, schedule="winograd 4x4"))
+    choices.keep("other", replace(one, strategy="winograd", variant="4x4"))
     choices.keep("good", one)
     again = Choices(DiskCache(folder, 1 << 20))
     found = [again.find(key, [one]) for key in ("narrow", "zero", "other", "good")]
@@ -261,7 +258,8 @@ def test_other_machines_have_choices_of_their_own(monkeypatch: pytest.MonkeyPatc
         multiply()
     machine = host_machine()
     assert tuning.state_of_choices(machine)
-    for other in ({"threads": machine.threads + 1}, {"filters": not machine.filters}):
+    without = WITH_FEWER_PRODUCTS if not machine.without else ()
+    for other in ({"threads": machine.threads + 1}, {"without": without}):
         assert not tuning.state_of_choices(replace(machine, **other))
     for target in ("native", "baseline"):
         monkeypatch.setenv("METAOP_TARGET", target)
@@ -284,11 +282,9 @@ def fingerprint(rows: int, columns: int, depth: int, function: str = "relu") -> 
     """The fingerprint of a product with a function behind."""
     keys = []
 
-    def noted(kernel: Kernel, storage: Storage, uses: dict[Node, int], *rest: object) -> Tactic:
-        keys.append(kernel_fingerprint(kernel, storage))
-        found = default_tactic(kernel, storage, uses, host_machine())
-        assert found is not None
-        return found
+    def noted(request: Request, default: Tactic) -> Tactic:
+        keys.append(kernel_fingerprint(request.kernel, request.storage))
+        return default_tactic(replace(request, machine=host_machine()))
 
     nodes, output = product(rows, columns, depth)
     machine = replace(host_machine(), choose=noted)

@@ -15,7 +15,7 @@ from hashlib import blake2b
 from typing import Any
 
 from metaop.codegen.caches.disk import DiskCache
-from metaop.codegen.lowering.tactic import Tactic
+from metaop.codegen.lowering.strategy import Tactic
 
 _SIZES = ("rows", "columns", "depth", "block_rows", "block_columns")
 
@@ -58,7 +58,7 @@ class Choices:
 
 def _written(tactic: Tactic) -> str:
     sizes = {name: getattr(tactic.tile, name) for name in _SIZES}
-    return json.dumps({"schedule": tactic.schedule, **sizes})
+    return json.dumps({"tactic": tactic.name, **sizes})
 
 
 def _read(words: str, tactics: Iterable[Tactic]) -> Tactic | None:
@@ -66,11 +66,11 @@ def _read(words: str, tactics: Iterable[Tactic]) -> Tactic | None:
     try:
         entries = json.loads(words)
         sizes: dict[str, Any] = {name: int(entries[name]) for name in _SIZES}
-        schedule = entries["schedule"]
+        name = entries["tactic"]
     except (ValueError, TypeError, KeyError):
         return None
     for tactic in tactics:
-        if tactic.schedule == schedule:
+        if tactic.name == name:
             tile = replace(tactic.tile, **sizes)
             return replace(tactic, tile=tile) if tile.is_possible else None
     return None

@@ -12,7 +12,7 @@ from metaop.codegen.lowering.contractions.axes import sum_type
 from metaop.codegen.lowering.contractions.shared_gemm import SharedGemm
 from metaop.codegen.lowering.contractions.tensor_core_gemm import TensorCoreGemm
 from metaop.codegen.lowering.contractions.warp_tiles import multiplied_dtype
-from metaop.codegen.lowering.machine import Machine
+from metaop.codegen.lowering.machine import WITH_FEWER_PRODUCTS, Machine
 from metaop.codegen.lowering.reductions.shared_tiles import SharedTiles
 from metaop.codegen.lowering.scatters.scatter import Scatter
 from metaop.fusion.kernel import Kernel
@@ -68,9 +68,7 @@ class BlockContraction(SharedGemm):
 
 # The multiprocessors of a large GPU; a program for a real device uses the number of that device.
 CUDA = Machine(
-    stencils=False,
-    windows=False,
-    thin=False,
+    without=("radix sort", "segments", "stencil", "thin", "windows", *WITH_FEWER_PRODUCTS),
     backend="cuda",
     threads=132,
     rows=RecomputingRowReduction,

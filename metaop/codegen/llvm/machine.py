@@ -11,6 +11,7 @@ from metaop.codegen.llvm.runtime import runtime
 from metaop.codegen.llvm.target import Target, host_target
 from metaop.codegen.lowering import Machine
 from metaop.codegen.lowering.base.blocks import Tile
+from metaop.codegen.lowering.machine import WITH_FEWER_PRODUCTS
 from metaop.codegen.machine import Processor
 from metaop.codegen.nest.ir import MATRIX, PAIR, QUAD
 from metaop.settings import get
@@ -65,7 +66,7 @@ def _machine(target: Target, threads: int, processor: Processor, narrow: Tile | 
         ),
         _OTHER_TILES[target.vector_bytes],
         threads,
-        filters=get("METAOP_WINOGRAD"),
+        without=() if get("METAOP_WINOGRAD") else WITH_FEWER_PRODUCTS,
         lanes=target.vector_bytes // 4 if target.has_avx512 else 0,
         thresholds=processor.thresholds(),
     )

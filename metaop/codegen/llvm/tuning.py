@@ -28,12 +28,10 @@ from metaop.codegen.llvm.objects.engine import code_generator
 from metaop.codegen.llvm.target import Target, host_target
 from metaop.codegen.llvm.timing_trial import Candidate, Memory, timing_trial
 from metaop.codegen.lowering import Machine
-from metaop.codegen.lowering.lower import lower_by
-from metaop.codegen.lowering.tactic import Tactic, other_blocks, other_tiles, tactics
+from metaop.codegen.lowering.choice import lower_by, other_blocks, other_tiles, rivals
+from metaop.codegen.lowering.request import Request
+from metaop.codegen.lowering.strategy import Tactic
 from metaop.codegen.nest.ir import LoopNest
-from metaop.fusion.kernel import Kernel
-from metaop.fusion.storage import Storage
-from metaop.unified_graph.node import Node
 
 # A part of the folder's name: increment it to invalidate older choices.
 _VERSION = "1"
@@ -147,36 +145,25 @@ def _choices_in(directory: str | None, machine: Machine, target: Target) -> Choi
 def _choose(
     choices: Choices,
     searches: bool,
-    kernel: Kernel,
-    storage: Storage,
-    uses: dict[Node, int],
-    machine: Machine,
+    request: Request,
     default: Tactic,
 ) -> Tactic:
     """The tactic of a contraction: known, found now, or the default."""
-    key = kernel_fingerprint(kernel, storage)
+    key = kernel_fingerprint(request.kernel, request.storage)
     if key is None:
         return default
     if key not in choices:
         if not searches:
             return default
-        choices.keep(key, _Search(kernel, storage, uses, machine, default).winner())
-    return choices.find(key, tactics(kernel, storage, uses, machine)) or default
+        choices.keep(key, _Search(request, default).winner())
+    return choices.find(key, rivals(request)) or default
 
 
 class _Search:
     """The search for the fastest tactic of one contraction."""
 
-    def __init__(
-        self,
-        kernel: Kernel,
-        storage: Storage,
-        uses: dict[Node, int],
-        machine: Machine,
-        default: Tactic,
-    ) -> None:
-        self.kernel, self.storage, self.uses, self.machine = kernel, storage, uses, machine
-        self.default = default
+    def __init__(self, request: Request, default: Tactic) -> None:
+        self.request, self.default = request, default
         self.memory = Memory()
         # Tactics whose sizes exceed those of the contraction have the same launches.
         self.nests: list[list[LoopNest]] = []
@@ -186,11 +173,9 @@ class _Search:
         """The default, or a tactic that is faster by more than noise."""
         start = time.perf_counter()
         others = [
-            one
-            for one in tactics(self.kernel, self.storage, self.uses, self.machine)
-            if one != self.default and one.share <= _HOPELESS
+            one for one in rivals(self.request) if one != self.default and one.share <= _HOPELESS
         ]
-        best = self._best([self.default, *others, *other_tiles(self.default, self.machine)])
+        best = self._best([self.default, *others, *other_tiles(self.default, self.request.machine)])
         best = self._best([best, *other_blocks(best)])
         times = self._times([self.default, best], _FINAL_TURNS)
         before, after = times.min(0)
@@ -217,7 +202,7 @@ class _Search:
 
     def _launched(self, tactic: Tactic) -> int:
         """The number of a tactic's candidate, which is ready to run."""
-        launches = lower_by(tactic, self.kernel, self.storage, self.uses, self.machine)
+        launches = lower_by(tactic, self.request)
         nests = [launch.nest for launch in launches]
         if nests not in self.nests:
             self.nests.append(nests)

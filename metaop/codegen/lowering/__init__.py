@@ -1,7 +1,6 @@
 """Lowering: a kernel and its schedule become a loop nest."""
 
 from metaop.codegen.lowering.base.kernel import LoweredKernel
-from metaop.codegen.lowering.lower import lower
 from metaop.codegen.lowering.machine import Machine
 
-__all__ = ["LoweredKernel", "Machine", "lower"]
+__all__ = ["LoweredKernel", "Machine"]

@@ -10,34 +10,47 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from metaop.codegen.lowering.base.kernel import LoweredKernel
+from metaop.codegen.lowering.choice import Choice, chosen_tactic, lower_by
 from metaop.codegen.lowering.contractions.prepacked import right_as_read
-from metaop.codegen.lowering.lower import lower
 from metaop.codegen.lowering.machine import Machine
+from metaop.codegen.lowering.request import Request
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Part, Storage
 from metaop.unified_graph.node import Node, input_node
 from metaop.unified_graph.rewrite import rebuild
 
+if TYPE_CHECKING:
+    from metaop.codegen.schedule import Schedule
+
 
 class AlikeKernels:
-    """The launches of the kernels of one program, by canonical form."""
+    """The launches of the kernels of one program, by canonical form, and how they were chosen."""
 
-    def __init__(self, storage: Storage, uses: Mapping[Node, int], machine: Machine) -> None:
+    def __init__(self, storage: Storage, uses: dict[Node, int], machine: Machine) -> None:
         self._storage = storage
         self._uses = uses
         self._machine = machine
         self._known: dict[Hashable, list[LoweredKernel]] = {}
+        self.choices: list[Choice] = []
 
-    def lower(self, kernel: Kernel) -> list[LoweredKernel]:
-        """The launches that compute a kernel."""
+    def lower(self, kernel: Kernel, step: Schedule | None = None) -> list[LoweredKernel]:
+        """The launches that compute a kernel; that of a loop repeats a `step`."""
+        if step is not None or kernel.alone:
+            return self._lower(Request(kernel, self._storage, self._uses, self._machine, step))
         form = _Form(kernel, self._storage, self._uses)
         found = self._known.get(form.key)
         if found is None:
-            found = lower(form.kernel, form.storage, form.uses, self._machine)
+            found = self._lower(Request(form.kernel, form.storage, form.uses, self._machine))
             self._known[form.key] = found
         return [replace(one, buffers=tuple(form.originals(one.buffers))) for one in found]
+
+    def _lower(self, request: Request) -> list[LoweredKernel]:
+        tactic = chosen_tactic(request)
+        self.choices.append(Choice(request, tactic))
+        return lower_by(tactic, request)
 
 
 class _Form:

@@ -11,28 +11,27 @@ from metaop.codegen.lowering.contractions.packed_gemm import PackedGemm
 from metaop.codegen.lowering.reductions.rows import RowReduction
 from metaop.codegen.lowering.scatters.scatter import Scatter
 from metaop.codegen.machine import PLAIN, Thresholds
-from metaop.fusion.kernel import Kernel
-from metaop.fusion.storage import Storage
 from metaop.fusion.two_stages import Cutter, cut_long_rows
-from metaop.unified_graph.node import Node
 
 if TYPE_CHECKING:
-    from metaop.codegen.lowering.tactic import Tactic
+    from metaop.codegen.lowering.request import Request
+    from metaop.codegen.lowering.strategy import Tactic
 
     # Chooses the tactic of a contraction, given the one that the analytic model prefers.
-    Chooser = Callable[[Kernel, Storage, dict[Node, int], "Machine", Tactic], Tactic]
+    Chooser = Callable[[Request, Tactic], Tactic]
+
+# The strategies that round more than sums do.
+WITH_FEWER_PRODUCTS = ("winograd", "long windows")
 
 
 @dataclass(frozen=True)
 class Machine:
-    """The schedules of a machine, and what they need to know of it.
+    """A machine as strategies see it, and the nests in which machines differ.
 
     `tile` is its register tile, `tiles` are further ones (rows, columns) that it has registers for,
-    `threads` their number; `rows`, `contract` and `scatter` are the
-    schedules of the three sorts of kernels; `backend` names the printer of its nests. `filters`
-    allows Winograd's method for windows of three taps, `stencils` windows that slide over planes,
-    `windows` to write small ones out, `thin` to read factors of thin contractions where they lie.
-    Accesses to `lanes` elements of 4 bytes at once may be masked at no cost (0: there are no such).
+    `threads` their number; `rows`, `contract` and `scatter` lower the three sorts of kernels;
+    `backend` names the printer of its nests. Strategies named in `without` are not asked. Accesses
+    to `lanes` elements of 4 bytes at once may be masked at no cost (0: there are no such).
     `thresholds` follow from its processor. `cut` tells which reductions are computed in two stages.
     `choose` may put another tactic in the place of a contraction's default.
     """
@@ -44,10 +43,7 @@ class Machine:
     contract: type[PackedGemm] = PackedGemm
     scatter: type[Scatter] = Scatter
     backend: str = "llvm"
-    filters: bool = False
-    stencils: bool = True
-    windows: bool = True
-    thin: bool = True
+    without: tuple[str, ...] = WITH_FEWER_PRODUCTS
     lanes: int = 0
     thresholds: Thresholds = PLAIN
     # The text of a machine is part of keys on disk, and that of a function contains its address.

@@ -109,11 +109,11 @@ THRESHOLDS: dict[str, dict[str, tuple[Any, ...]]] = {
     },
     "codegen.lowering.stencils.planes": {"_PLANES": (0.001,), "_CHANNELS": (0.001,)},
     "codegen.lowering.stencils.taps": {"FEWEST_TASKS": (1, 1000), "_MOST_PRODUCTS": (1,)},
-    "codegen.lowering.tactic": {
+    "codegen.lowering.request": {"_CHEAPER": (0.0, 1.5)},
+    "codegen.lowering.strategies": {
         "_MOST_TILES": (8,),
         "_MOST_ROWS": (8,),
         "_MOST_CHANNELS": (8,),
-        "_CHEAPER": (0.0, 1.5),
     },
     "codegen.lowering.contractions.shared_gemm": {"LAUNCH": (0,)},
     "codegen.lowering.contractions.shared_tiles": {"LAUNCH": (0,), "_WORTH": (0.1, 10.0)},
@@ -203,10 +203,8 @@ class Thresholds:
         def thresholds(processor: Any) -> Any:
             return self._thresholds(processor)._replace(**of_processor)
 
-        def choose(kernel: Any, storage: Any, uses: Any, machine: Any, default: Any) -> Any:
-            tactics = list(
-                _module("codegen.lowering.tactic").tactics(kernel, storage, uses, machine)
-            )
+        def choose(request: Any, default: Any) -> Any:
+            tactics = _module("codegen.lowering.choice").rivals(request)
             assert picks is not None
             return tactics[int(picks.integers(len(tactics)))]
 
