@@ -26,7 +26,7 @@ from metaop.reindex import views
 from metaop.tensor import devices as moving
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.node import Node
-from tests.codegen.test_lowering import matmul
+from tests.codegen.lowering.test_lowering import matmul
 from tests.cuda import emulator
 from tests.cuda.cases import inputs_of, tensor
 from tests.cuda.emulator.runtime import EmulatedRuntime

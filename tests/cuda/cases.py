@@ -20,9 +20,9 @@ from metaop.unified_graph.access import IndexMap
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.faults import DIVISION_BY_ZERO
 from metaop.unified_graph.node import Index, Input, Node, input_node, topological
-from tests.codegen import test_lowering as shared
-from tests.codegen.test_scans import GRAPHS as SCANS
-from tests.codegen.test_scans import scans
+from tests.codegen.lowering import test_lowering as shared
+from tests.codegen.lowering.test_scans import GRAPHS as SCANS
+from tests.codegen.lowering.test_scans import scans
 
 Graph = Callable[[], list[Node]]
 F32 = dtypes.float32

@@ -7,7 +7,7 @@ from metaop.fusion.recognise import Contraction, recognise
 from metaop.reduce.meta_op import Reduce, reduce_axes
 from metaop.reindex import views
 from metaop.unified_graph.node import Input, Node, Shape, topological
-from tests.codegen import test_lowering as shared
+from tests.codegen.lowering import test_lowering as shared
 from tests.cuda.cases import tensor
 
 CHANNELS, OUTPUTS = 20, 24

@@ -19,7 +19,7 @@ from metaop.reduce import reduce_axes
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.faults import Fault
 from metaop.unified_graph.node import Input, Node
-from tests.codegen.test_lowering import softmax
+from tests.codegen.lowering.test_lowering import softmax
 from tests.cuda import emulator
 from tests.cuda.cases import CASES, WIDER, inputs_of, machine_of, random_values, tensor
 from tests.cuda.emulator.runtime import launch, load

@@ -11,7 +11,7 @@ from metaop.elementwise import apply
 from metaop.reduce import reduce_axes
 from metaop.reindex import views
 from metaop.unified_graph.node import Node
-from tests.codegen.test_lowering import batch_norm, softmax
+from tests.codegen.lowering.test_lowering import batch_norm, softmax
 from tests.cuda.cases import CASES, inputs_of, tensor
 
 

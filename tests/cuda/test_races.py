@@ -18,8 +18,8 @@ from metaop.executor import clear_programs
 from metaop.nn.utils import clip_grad_norm_
 from metaop.tensor import devices as moving
 from metaop.unified_graph.node import Node
-from tests.codegen.test_lowering import softmax
-from tests.codegen.test_scans import scans
+from tests.codegen.lowering.test_lowering import softmax
+from tests.codegen.lowering.test_scans import scans
 from tests.cuda import emulator
 from tests.cuda.cases import CASES, inputs_of, random_values, tensor
 from tests.cuda.emulator.runtime import EmulatedRuntime, load

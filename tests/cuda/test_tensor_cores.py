@@ -21,7 +21,7 @@ from metaop.reindex import views
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.node import Node
-from tests.codegen.test_lowering import gradients, matmul
+from tests.codegen.lowering.test_lowering import gradients, matmul
 from tests.cuda import emulator
 from tests.cuda.cases import inputs_of, random_values, tensor
 

@@ -21,7 +21,7 @@ from metaop.reindex import views
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.node import Node
-from tests.codegen import test_lowering as shared
+from tests.codegen.lowering import test_lowering as shared
 from tests.cuda import emulator
 from tests.cuda.cases import inputs_of, tensor
 

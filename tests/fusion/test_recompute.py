@@ -20,7 +20,7 @@ from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.loop import Body, Loop, body_inputs, stack
 from metaop.unified_graph.node import Node, topological
 from tests.codegen.interpret import run_schedule
-from tests.codegen.test_lowering import (
+from tests.codegen.lowering.test_lowering import (
     GRAPHS,
     layer_norm,
     matmul,

@@ -20,7 +20,7 @@ from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.access import IndexMap, Within
 from metaop.unified_graph.evaluation import evaluate
 from metaop.unified_graph.node import Input, Node, input_node, topological
-from tests.codegen.test_lowering import matmul
+from tests.codegen.lowering.test_lowering import matmul
 
 F32 = dtypes.float32
 

@@ -16,7 +16,7 @@ from metaop.codegen.verify import verify_launches, verify_memory
 from metaop.compiler import schedule
 from metaop.unified_graph.node import Node
 from tests.codegen.interpret import run_schedule
-from tests.codegen.test_lowering import GRAPHS, matmul, scheduled, tensor
+from tests.codegen.lowering.test_lowering import GRAPHS, matmul, scheduled, tensor
 from tests.fusion.test_recompute import STEPS, training_step
 
 GRADIENTS = [name for name in GRAPHS if "gradient" in name]

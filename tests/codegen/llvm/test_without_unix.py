@@ -18,7 +18,7 @@ from metaop.codegen.llvm.system import host_system
 from metaop.codegen.memory import shared as shared_memory
 from metaop.codegen.memory.shared import SharedMemory
 from metaop.errors import DeviceError
-from tests.codegen import without_unix
+from tests.codegen.llvm import without_unix
 
 
 def losses(*arguments: str, portable: bool) -> list[float]:

@@ -79,7 +79,7 @@ def ran(folder: Path, patience: str, **settings: str) -> dict[str, Any]:
     """What a fresh process prints."""
     own = {"METAOP_TIERS": "1", "METAOP_COMPILE_PROCESSES": "1", "METAOP_CACHE_DIR": str(folder)}
     done = subprocess.run(
-        [sys.executable, "-m", "tests.codegen.test_tiers", patience],
+        [sys.executable, "-m", "tests.codegen.llvm.test_tiers", patience],
         capture_output=True,
         text=True,
         env={**os.environ, **own, **settings},
