@@ -63,26 +63,33 @@ def power_of_two(b: Builder, bits: Value, type: str) -> Value:
     return b.bitcast((bits + EXPONENT_BIAS[type]) << MANTISSA_BITS[type], type)
 
 
-def scale(b: Builder, x: Value, exponent: Value) -> Value:
-    """x * 2**exponent with an integer in floating point; over- and underflows gradually."""
+def scale(b: Builder, x: Value, exponent: Value, vanishes: Value) -> Value:
+    """x * 2**exponent with an integer in floating point; over- and underflows gradually.
+
+    The result is 0 where it `vanishes`. Processors take a hundred times as long for a product that
+    underflows, and those of masked scores, `exp(-inf)`, all would.
+    """
     if b.target.has_avx512 and x.lanes * x.bits in (128, 256, 512):
-        return _scaled_at_once(b, x, exponent)
+        return _scaled_at_once(b, x, exponent, b.bit_not(vanishes))
     half, half_bits = round_to_bits(b, exponent * 0.5)
     _, rest_bits = round_to_bits(b, exponent - half)
     with b.exact():
         first = x * power_of_two(b, half_bits, x.type)
-        return first * power_of_two(b, rest_bits, x.type)
+        return first * b.select(vanishes, 0.0, power_of_two(b, rest_bits, x.type))
 
 
-def _scaled_at_once(b: Builder, x: Value, exponent: Value) -> Value:
-    """The same as one instruction of AVX-512, whose operands may be whole registers."""
+def _scaled_at_once(b: Builder, x: Value, exponent: Value, lanes: Value) -> Value:
+    """The same as one instruction of AVX-512 for whole registers; 0 except in some `lanes`."""
     width = x.lanes * x.bits
     symbol = f"llvm.x86.avx512.mask.scalef.p{x.type[0].replace('f', 's')}.{width}"
     full, mask = x.full_type, f"i{max(x.lanes, 8)}"
+    chosen = b.emit(f"bitcast {lanes.typed} to i{x.lanes}")
+    if x.lanes < 8:
+        chosen = b.emit(f"zext i{x.lanes} {chosen} to {mask}")
     rounding = ", i32" if width == 512 else ""
     b.declare(f"declare {full} @{symbol}({full}, {full}, {full}, {mask}{rounding})")
-    # All lanes are computed, and rounded as everywhere.
-    rest = f"{full} zeroinitializer, {mask} -1" + (", i32 4" if width == 512 else "")
+    # Rounded as everywhere.
+    rest = f"{full} zeroinitializer, {mask} {chosen}" + (", i32 4" if width == 512 else "")
     return b.like(x, b.emit(f"call {full} @{symbol}({x.typed}, {exponent.typed}, {rest})"))
 
 

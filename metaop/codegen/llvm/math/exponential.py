@@ -42,16 +42,18 @@ def exp(b: Builder, x: Value) -> Value:
     if x.type == "float" and b.target.has_fma:
         return _exp_by_powers_of_two(b, x)
     n, r = _reduce(b, x, _EXP_RANGE)
-    return scale(b, b.fma(r * r, polynomial(b, r, coefficients.EXP[x.type]), r) + 1.0, n)
+    found = b.fma(r * r, polynomial(b, r, coefficients.EXP[x.type]), r) + 1.0
+    return scale(b, found, n, x < _EXP_RANGE[x.type][0])
 
 
 def _exp_by_powers_of_two(b: Builder, x: Value) -> Value:
     """2**(x / ln(2)) with fewer operations, where multiply-adds keep all bits of the quotient."""
     low, high = _EXP_RANGE[x.type]
+    vanishes = x < low
     x = b.maximum(b.minimum(x, high), low)
     n, _ = round_to_bits(b, x * LOG2_E_HIGH)
     r = b.fma(x, LOG2_E_LOW, b.fma(x, LOG2_E_HIGH, -n))
-    return scale(b, b.fma(r, polynomial(b, r, coefficients.EXP2[x.type]), 1.0), n)
+    return scale(b, b.fma(r, polynomial(b, r, coefficients.EXP2[x.type]), 1.0), n, vanishes)
 
 
 def _reduce(b: Builder, x: Value, bounds: dict[str, tuple[float, float]]) -> tuple[Value, Value]:
@@ -66,10 +68,11 @@ def _reduce(b: Builder, x: Value, bounds: dict[str, tuple[float, float]]) -> tup
 def exp2(b: Builder, x: Value) -> Value:
     """2**x to 1 unit in the last place; exact for integers."""
     low, high = _EXP2_RANGE[x.type]
+    vanishes = x < low
     x = b.maximum(b.minimum(x, high), low)
     n, _ = round_to_bits(b, x)
     r = x - n
-    return scale(b, b.fma(r, polynomial(b, r, coefficients.EXP2[x.type]), 1.0), n)
+    return scale(b, b.fma(r, polynomial(b, r, coefficients.EXP2[x.type]), 1.0), n, vanishes)
 
 
 def expm1(b: Builder, x: Value) -> Value:
