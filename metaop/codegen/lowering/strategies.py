@@ -179,7 +179,8 @@ def _columns(request: Request) -> LoweredKernel | None:
     if kernel.contraction is not None or request.column_width is None:
         return None
     plan, width = request.row_plan, request.column_width
-    return OuterReduction(kernel, storage, uses, plan, machine.thresholds, width).lower_columns()
+    columns = OuterReduction(kernel, storage, uses, plan, machine.thresholds, width)
+    return columns.lower_columns(machine.threads)
 
 
 def _lower_columns(request: Request, tactic: Tactic) -> list[LoweredKernel]:

@@ -53,7 +53,15 @@ def _place_of_maximum() -> list[Node]:
     return [reduce_axes("min", found, [0])]
 
 
+def _values_and_their_sums() -> list[Node]:
+    """What a bias gets in the backward pass: a gradient, stored, and its sum over rows."""
+    x, given = _input(0, _ROWS, 2 * _COLUMNS), _input(1, _ROWS, 2 * _COLUMNS)
+    gradient = given * (1.0 - apply("square", apply("tanh", x)))
+    return [gradient, reduce_axes("add", gradient, [0])]
+
+
 GRAPHS = {
+    "values and their sums": _values_and_their_sums,
     "the place of the maximum": _place_of_maximum,
     "sums": lambda: [reduce_axes("add", _input(0, _ROWS, _COLUMNS), [0])],
     "a middle axis": lambda: [reduce_axes("add", _input(0, 3, 37, 384), [1])],
@@ -101,12 +109,27 @@ def test_machine_code_agrees_with_the_interpreter(name: str) -> None:
     check_nest(launch.nest, buffers, pieces=2)
 
 
-def test_what_is_read_across_or_stored_element_by_element_is_left_to_other_schedules() -> None:
+def test_what_is_read_across_or_stored_by_a_later_pass_is_left_to_other_schedules() -> None:
     x = _input(0, _ROWS, _COLUMNS)
     centred = x - reduce_axes("add", x, [0], keepdim=True)
     for outputs in ([centred], [reduce_axes("add", x, [1])]):
         names = [launch.nest.name for launch in schedule([x], outputs).launches]
         assert not any(name.startswith("columns") and len(names) == 1 for name in names)
+
+
+def test_values_of_rows_are_stored_by_as_many_tasks_as_there_are_threads() -> None:
+    outputs = _values_and_their_sums()
+    for threads, name in ((2, "columns"), (64, "rows")):
+        plan = schedule([*_inputs(outputs)], outputs, Machine(threads=threads))
+        assert plan.launches[0].nest.name.startswith(name)
+
+
+def test_a_value_that_no_later_pass_reads_is_not_stored() -> None:
+    x = _input(0, 7, 48)
+    squares = apply("square", x)
+    outputs = [squares * 3.0, reduce_axes("add", squares + 1.0, [0])]
+    (launch,) = schedule([x], outputs).launches
+    assert set(launch.buffers) == {x, *outputs}
 
 
 @pytest.mark.parametrize(("reducer", "rows"), [("max", [4, 5, 6, 7]), ("add", [])])

@@ -12,6 +12,7 @@ from metaop.codegen.lowering.base.loops import Loop, LoopPlan, plain_plan
 from metaop.codegen.lowering.reductions.rows import RowReduction
 from metaop.codegen.machine import Thresholds
 from metaop.codegen.nest import ir
+from metaop.fusion.inline import is_expensive
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage
 from metaop.reduce.meta_op import Reduce
@@ -29,6 +30,8 @@ _LONGEST_ROW, _SHORTEST_ROW = 4096, 512
 _SCRATCH = 2
 # The number of rows that are combined between accesses to partial results.
 _ROWS_AT_ONCE = (4, 3, 2, 1)
+# The same where values are expensive: more rows take longer to compile, and gain nothing.
+_EXPENSIVE_AT_ONCE = 2
 
 
 def column_width(
@@ -83,32 +86,43 @@ class OuterReduction(RowReduction):
         super().__init__(kernel, storage, uses, plan, thresholds)
         self.width = width
         self.column = index_expr.axis("c", width)
-        # The scratch buffers with the results of earlier passes.
+        # The scratch buffers with the results of earlier passes, and what is stored row by row.
         self.scratch: dict[Node, int] = {}
+        self.stored: list[Node] = []
 
-    def lower_columns(self) -> LoweredKernel | None:
-        """The kernel; None if it does more than reduce, or does not read along its columns."""
+    def lower_columns(self, threads: int) -> LoweredKernel | None:
+        """The kernel; None if it does not access memory along its columns, or has other needs.
+
+        Values of points are stored in the only pass, by tasks for all threads: several passes over
+        narrow columns find them in a near cache.
+        """
         last_pass = max(self.stage_of.values())
-        others = [root for root in self.kernel.roots if not isinstance(root.op, Reduce)]
-        if any(self._is_inside(root) or self.stage_of[root] < last_pass for root in others):
+        inside = [root for root in self.kernel.roots if self._is_inside(root)]
+        others = [root for root in self.kernel.roots if root not in inside]
+        if any(self.stage_of[root] < last_pass for root in others):
             return None
         *outer, last = self.plan.kept()
         blocks = Loop(f"{last.name}o", last.extent // self.width, False)
+        tasks = hint_of(math.prod(loop.extent for loop in [*outer, blocks]))
+        is_plain = all(isinstance(root.op, Reduce) for root in inside)
+        if not is_plain and (last_pass or tasks < threads):
+            return None
         place = index_expr.axis(blocks.name, blocks.extent) * self.width + self.column
         self._replace({last.name: place})
         with self._tasks([*outer, blocks]):
             for stage in range(last_pass + 1):
-                members = [root for root in self.kernel.roots if self.stage_of[root] == stage]
-                self._pass([root for root in members if isinstance(root.op, Reduce)])
+                self._pass([root for root in inside if self.stage_of[root] == stage])
             if not self._is_along_columns():
                 return None
             self._finish(others)
         reduced = math.prod(loop.extent for loop in self.plan.reduced())
         return self.finish("columns", self.values.body, reduced * self.width)
 
-    def _pass(self, reductions: list[Node]) -> None:
-        """One pass over all rows, starting from the identity."""
+    def _pass(self, members: list[Node]) -> None:
+        """One pass over all rows: sums start from the identity, and values of rows are stored."""
         values, at = self.values, self.values.sum(self.column)
+        self.stored = [root for root in members if not isinstance(root.op, Reduce)]
+        reductions = [root for root in members if root not in self.stored]
         first = len(self.scratch) + 1
         found = {root: -number for number, root in enumerate(reductions, start=first)}
         for root, number in found.items():
@@ -123,10 +137,11 @@ class OuterReduction(RowReduction):
     def _accumulate(self, reductions: dict[Node, int]) -> None:
         """The loops over all rows, several of which are combined at once."""
         last = self.plan.reduced()[-1]
-        together = next(n for n in _ROWS_AT_ONCE if divides(n, last.extent))
+        most = _EXPENSIVE_AT_ONCE if any(map(is_expensive, self.computed())) else _ROWS_AT_ONCE[0]
+        together = next(n for n in _ROWS_AT_ONCE if n <= most and divides(n, last.extent))
         if together == 1 and is_symbolic(last.extent):
             # No number of rows divides symbolic ones, so the last ones are handled one by one.
-            together = _ROWS_AT_ONCE[0]
+            together = most
         whole = last.extent // together
         self._rows(reductions, together, (0, whole))
         rest = last.extent % together
@@ -159,19 +174,22 @@ class OuterReduction(RowReduction):
     def _at_rows(
         self, roots: Iterable[Node], rows: Iterable[dict[str, IndexExpr]]
     ) -> Iterable[tuple[ir.Expr, ...]]:
-        """The combined contribution of some rows to each reduction."""
+        """The combined contribution of some rows to each reduction; stores values of the rows."""
         around, found = self.axes, []
         for row in rows:
             self._replace(row)
             found.append([self.values.value(root.inputs[0], self.axes) for root in roots])
+            self._compute_roots(self.stored)
+            self.waiting.update(self.stored)
             self.axes = around
         return zip(*found)
 
     def _is_along_columns(self) -> bool:
-        """Whether all reads that change from row to row are along the columns."""
+        """Whether all accesses that change from row to row are along the columns."""
         rows = {f"{loop.name}r" for loop in self.plan.reduced()}
         rows |= {loop.name for loop in self.plan.reduced()}
-        moving = [place for _, place in self.values.reads if not rows.isdisjoint(_axes_of(place))]
+        places = [*(place for _, place in self.values.reads), *self.values.targets]
+        moving = [place for place in places if not rows.isdisjoint(_axes_of(place))]
         column = Axis("c", self.width)
         return any(place.coefficient(column) == 1 for place in moving) and all(
             place.coefficient(column) in (0, 1) for place in moving

@@ -285,13 +285,20 @@ class RowReduction(Lowering):
             if vector and self.PREFETCHES:
                 self._prefetch(loops)
             for root, at, value in results:
-                self._store(root, at, value)
+                if root not in self.kernel.private or self._is_read_later(root):
+                    self._store(root, at, value)
         for root, one in partial.items():
             result = values.bind_reduced(root, one[0].name)
             if root in self.kernel.private:
                 self.waiting.discard(root)
             else:
                 self._store(root, self._indices(root), result)
+
+    def _is_read_later(self, root: Node) -> bool:
+        """Whether a later stage reads a root."""
+        stage = self.stage_of[root]
+        later = [other for other in self.kernel.roots if self.stage_of[other] > stage]
+        return any(root in node.inputs for node in self.storage.computed(later))
 
     def _combine(
         self, members: list[Node], partial: dict[Node, list[ir.Accumulator]]
