@@ -16,6 +16,7 @@ from metaop.fusion.index_splitting import (
     cuts_of,
     index_ranges,
     inner_selects,
+    saves_much,
 )
 from metaop.fusion.inline import DEAR, function_cost, is_expensive, widened
 from metaop.fusion.kernel import Kernel
@@ -42,15 +43,23 @@ _MANY_PIECES = 4
 
 
 def long_selects(order: Sequence[Node]) -> set[Node]:
-    """Concatenations of many nodes, which are stored piece by piece."""
+    """Concatenations of many nodes that are large or expensive, which are stored piece by piece."""
     found = set()
     for choice in choices(order):
         pieces = index_ranges(choice)
         shortest = min(stretch.stop - stretch.start for stretch, _ in pieces)
         inner = math.prod(choice.shape[pieces[0][0].dim + 1 :])
-        if len(pieces) >= _MANY_PIECES and shortest * inner >= SHORTEST_PIECE:
+        is_long = shortest * inner >= SHORTEST_PIECE
+        spans = [stretch for stretch, _ in pieces]
+        if len(pieces) >= _MANY_PIECES and (
+            is_long or saves_much(choice, spans, _is_never_inlined)
+        ):
             found.add(choice)
     return found
+
+
+def _is_never_inlined(node: Node) -> bool:
+    return not isinstance(node.op, (Elementwise, Reindex))
 
 
 def choosing(kernels: Sequence[Kernel], storage: Storage) -> set[Node]:

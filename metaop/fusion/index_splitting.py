@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from metaop.elementwise.meta_op import Elementwise
+from metaop.fusion.inline import is_expensive
 from metaop.fusion.kernel import Indices, reduced_axes
 from metaop.fusion.storage import Part
 from metaop.reduce.meta_op import Reduce
@@ -25,6 +26,8 @@ from metaop.unified_graph.symbolic import surely_equal
 
 # Ranges with fewer elements than this are cheaper to select lane by lane.
 SHORTEST_PIECE = 16
+# Unless they take this many expensive functions, most of which are for a single range.
+_MANY_EXPENSIVE = 4
 
 HasBuffer = Callable[[Node], bool]
 
@@ -115,7 +118,33 @@ def cuts_of(root: Node, has_buffer: HasBuffer) -> list[IndexRange]:
     ends = [0, *sorted(bounds[dim]), root.shape[dim]]
     found = [IndexRange(dim, start, stop) for start, stop in itertools.pairwise(ends)]
     inner = math.prod(root.shape[dim + 1 :])
-    return found if min(s.stop - s.start for s in found) * inner >= SHORTEST_PIECE else []
+    is_long = min(s.stop - s.start for s in found) * inner >= SHORTEST_PIECE
+    return found if is_long or saves_much(root, found, has_buffer) else []
+
+
+def saves_much(root: Node, spans: Sequence[IndexRange], has_buffer: HasBuffer) -> bool:
+    """Whether most of a root's expensive functions are for one of its short ranges alone.
+
+    Lane by lane, all of them would be computed for every element.
+    """
+    before = _expensive(root, has_buffer) * root.shape[spans[0].dim]
+    if before < _MANY_EXPENSIVE * root.shape[spans[0].dim]:
+        return False
+    pieces = [(span, _restricted(root, span, has_buffer)) for span in spans]
+    after = sum((s.stop - s.start) * _expensive(piece, has_buffer) for s, piece in pieces)
+    return 2 * after <= before
+
+
+def _expensive(root: Node, has_buffer: HasBuffer) -> int:
+    """The number of expensive functions that an element of a root takes."""
+    seen: set[Node] = set()
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        if node not in seen and (node is root or not has_buffer(node)):
+            seen.add(node)
+            stack.extend(node.inputs)
+    return sum(map(is_expensive, seen))
 
 
 def _comparisons(root: Node, has_buffer: HasBuffer) -> Iterator[tuple[int, int]]:

@@ -51,3 +51,22 @@ def test_ranges_of_one_index_become_the_range_where_they_meet() -> None:
     padded = np.zeros((4, 64), np.float32)
     padded[:, 6:62] = x.numpy()[:, :56]
     np.testing.assert_array_equal(shifted.numpy(), padded)
+
+
+def test_short_pieces_with_functions_of_their_own_are_computed_apart() -> None:
+    x = _made(50, 3)
+    parts = [x, *(f(x * 2.0**k) for k in range(3) for f in (metaop.sin, metaop.cos))]
+    whole = metaop.cat(parts, -1)
+    text = str(inspect.kernels(metaop.cat([whole, whole * 3.0], 0)))
+    assert "where(" not in text and text.count("sin(") == text.count("cos(") == 3
+    angles = [x.numpy() * np.float32(2.0) ** k for k in range(3)]
+    wanted = [x.numpy(), *(f(angle) for angle in angles for f in (np.sin, np.cos))]
+    np.testing.assert_allclose(whole.numpy(), np.concatenate(wanted, -1), rtol=1e-6, atol=1e-6)
+
+
+def test_short_pieces_that_cost_little_or_the_same_are_chosen_lane_by_lane() -> None:
+    x = _made(50, 3)
+    cheap = metaop.cat([x * float(k) for k in range(7)], -1)
+    shared = metaop.cat([x + float(k) for k in range(7)], -1).sin().cos().exp().tanh()
+    for value in (cheap, shared):
+        assert "where(" in str(inspect.kernels(value))
