@@ -74,7 +74,10 @@ class Request:
         sizes = math.prod(axes.rows), math.prod(axes.columns), math.prod(axes.depth)
         is_packed = axes.rows_are_neighbours()
         tiles = [replace(usual, rows=rows, columns=columns) for rows, columns in self.machine.tiles]
-        costs = {tile: cost_of_tile(sizes, tile, is_packed) for tile in (usual, *tiles)}
+        costs = {
+            tile: cost_of_tile(sizes, tile, self.machine.threads, is_packed)
+            for tile in (usual, *tiles)
+        }
         best = min(costs, key=costs.__getitem__)
         return best if costs[best] < _CHEAPER * costs[usual] else usual
 

@@ -131,15 +131,19 @@ def width_of(columns: int, most: int) -> int:
     return most // 2 if is_narrow else most
 
 
-def cost_of_tile(sizes: tuple[int, int, int], tile: Tile, is_packed: bool) -> float:
+def cost_of_tile(sizes: tuple[int, int, int], tile: Tile, threads: int, is_packed: bool) -> float:
     """The cost of a step of the depth in multiplications: idle ones, packing and masked stores too.
 
     `sizes` are rows, columns and depth. Each block packs its rows if `is_packed`, or if tiles do
-    not cover them exactly; otherwise it reads them in place.
+    not cover them exactly; otherwise it reads them in place. Blocks have the same number of strips.
     """
     rows, columns, depth = sizes
     height, width = height_of(rows, tile.rows), width_of(columns, tile.columns)
-    cost = -(-rows // height) * -(-columns // width) * (height * width + _STEP)
+    strips = -(-hint_of(columns) // width)
+    fewest = -(-strips * width // tile.block_columns)
+    blocks = min(max(fewest, -(-2 * threads // -(-hint_of(rows) // tile.block_rows))), strips)
+    strips = blocks * -(-strips // blocks)
+    cost = -(-rows // height) * strips * (height * width + _STEP)
     if is_packed or not divides(height, rows):
         cost += PACKING * rows * -(-columns // tile.block_columns)
     masked = 0 if divides(width, columns) else hint_of(rows * columns * _MASKED) / hint_of(depth)
