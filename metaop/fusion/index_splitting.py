@@ -22,10 +22,13 @@ from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import IndexMap
 from metaop.unified_graph.index_expr import Axis, IndexExpr
 from metaop.unified_graph.node import Constant, Index, Input, Node, Shape
-from metaop.unified_graph.symbolic import surely_equal
+from metaop.unified_graph.symbolic import hint_of, surely_equal
 
 # Ranges with fewer elements than this are cheaper to select lane by lane.
 SHORTEST_PIECE = 16
+# An element of a short range takes as long as this many, and a launch as long as so many; of those
+# that are chosen lane by lane, so many take as long as one.
+_APART, _LAUNCH, _TOGETHER = 2, 4096, 8
 # Unless they take this many expensive functions, most of which are for a single range.
 _MANY_EXPENSIVE = 4
 
@@ -112,14 +115,26 @@ def cuts_of(root: Node, has_buffer: HasBuffer) -> list[IndexRange]:
     for dim, bound in _comparisons(root, has_buffer):
         if 0 < bound < root.shape[dim]:
             bounds.setdefault(dim, set()).add(bound)
-    if not bounds:
-        return []
-    dim = max(bounds, key=lambda k: len(bounds[k]))
-    ends = [0, *sorted(bounds[dim]), root.shape[dim]]
-    found = [IndexRange(dim, start, stop) for start, stop in itertools.pairwise(ends)]
-    inner = math.prod(root.shape[dim + 1 :])
-    is_long = min(s.stop - s.start for s in found) * inner >= SHORTEST_PIECE
-    return found if is_long or saves_much(root, found, has_buffer) else []
+    for dim in sorted(bounds, key=lambda k: -len(bounds[k])):
+        ends = [0, *sorted(bounds[dim]), root.shape[dim]]
+        found = [IndexRange(dim, start, stop) for start, stop in itertools.pairwise(ends)]
+        if _pays(root, found) or saves_much(root, found, has_buffer):
+            return found
+    return []
+
+
+def _pays(root: Node, spans: Sequence[IndexRange]) -> bool:
+    """Whether ranges are long, or few of their elements are in short ones.
+
+    Lane by lane, every vector reads what each range has. Elements of short ranges are written one
+    by one, as those at the sides of an image that reflection pads.
+    """
+    inner = hint_of(math.prod(root.shape[spans[0].dim + 1 :]))
+    widths = [hint_of(span.stop - span.start) for span in spans]
+    short = sum(width for width in widths if width * inner < SHORTEST_PIECE)
+    total = hint_of(root.size)
+    apart = _APART * total * short // sum(widths) + _LAUNCH * len(spans)
+    return not short or total * (len(spans) - 1) // _TOGETHER > apart
 
 
 def saves_much(root: Node, spans: Sequence[IndexRange], has_buffer: HasBuffer) -> bool:

@@ -70,3 +70,15 @@ def test_short_pieces_that_cost_little_or_the_same_are_chosen_lane_by_lane() -> 
     shared = metaop.cat([x + float(k) for k in range(7)], -1).sin().cos().exp().tanh()
     for value in (cheap, shared):
         assert "where(" in str(inspect.kernels(value))
+
+
+def test_large_images_are_padded_by_launches_that_choose_nothing() -> None:
+    x = _made(4, 16, 48, 48)
+    for mode in ("reflect", "replicate", "circular"):
+        padded = functional.pad(x, (2, 2, 2, 2), mode=mode)
+        text = str(inspect.kernels(padded))
+        assert "where(" not in text and " if " not in text and text.count("kernel ") <= 4
+        modes = {"replicate": "edge", "circular": "wrap"}
+        widths = ((0, 0), (0, 0), (2, 2), (2, 2))
+        wanted = np.pad(x.numpy(), widths, mode=modes.get(mode, mode))  # type: ignore[call-overload]
+        np.testing.assert_array_equal(padded.numpy(), wanted)
