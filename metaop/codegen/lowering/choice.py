@@ -100,11 +100,15 @@ def _show(request: Request, tactic: Tactic) -> list[str]:
     strategy, root = strategy_of(tactic), request.kernel.roots[-1]
     if not isinstance(strategy, Rival):
         return [f"{strategy.name}: {root!r}: {strategy.why}"]
-    found = rivals(request)
+    found, without = rivals(request), request.machine.without
     able = {one.strategy for one in found}
     refused = [one for one in STRATEGIES if isinstance(one, Rival) and one.name not in able]
+    reasons = [
+        (one.name, "switched off here" if one.name in without else f"needs {one.needs}")
+        for one in refused
+    ]
     return [
         f"{tactic}, {tactic.share:.2f} of the plain time: {root!r}: {strategy.why}",
         *(f"  not {one.name}: {one.share:.2f} of the plain time" for one in found if one != tactic),
-        *(f"  not {one.name}: needs {one.needs}" for one in refused),
+        *(f"  not {name}: {reason}" for name, reason in reasons),
     ]

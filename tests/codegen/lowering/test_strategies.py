@@ -85,6 +85,12 @@ def test_all_rivals_are_told_with_their_costs_or_what_they_need() -> None:
             assert f"[lowering]   not {one.name}: needs {one.needs}" in rest
 
 
+def test_strategies_that_the_machine_lacks_are_told_as_such() -> None:
+    machine = replace(host_machine(), without=WITH_FEWER_PRODUCTS)
+    text = show_choices([choice_of(*image(32), machine)])
+    assert "[lowering]   not winograd: switched off here" in text.splitlines()
+
+
 def test_reductions_are_told_by_their_reason() -> None:
     x = input_node(0, (512, 640), float32)
     machine = host_machine()
