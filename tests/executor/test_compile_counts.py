@@ -162,15 +162,15 @@ def test_numbers_compile_nothing(function: Callable[[metaop.Tensor, int], metaop
 
 
 def test_products_of_other_widths_share_a_kernel(compiled: list[str]) -> None:
-    widths = (96, 160, 224, 288, 352, 416, 480)
+    widths = range(96, 1441, 32)
     factors = [(metaop.randn(64, k), metaop.randn(k, n)) for k, n in pairwise(widths)]
     for factor in (factor for pair in factors for factor in pair):
         factor.numpy()
     compiled.clear()
     products = [x @ y for x, y in factors]
     products[0].numpy()  # the others belong to the same program
-    # Whether blocks of rows, of columns or of both fit exactly tells them apart.
-    assert len(compiled) < len(products) / 2 + 1, compiled
+    # The register tile, and whether blocks of rows, of columns or of both fit it, tell them apart.
+    assert len(compiled) <= len(products) / 2, compiled
     for (x, y), product in zip(factors, products):
         wanted = x.numpy().astype(np.float64) @ y.numpy()
         np.testing.assert_allclose(product.numpy(), wanted, rtol=1e-5, atol=1e-4)
