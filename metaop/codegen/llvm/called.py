@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from metaop.codegen.llvm import micro_kernel, transposition
+from metaop.codegen.llvm import micro_kernel, scratch_blocks, transposition
 from metaop.codegen.llvm.builder import BuilderTarget
 
 _CALL = re.compile(r"call void @(metaop_\w+)")
@@ -18,4 +18,8 @@ def called_in(ir_texts: Iterable[str]) -> list[str]:
 
 def text_of(symbol: str, target: BuilderTarget) -> str | None:
     """The module that defines the function of a name, or None for another name."""
-    return transposition.text_of(symbol, target) or micro_kernel.text_of(symbol, target)
+    return (
+        transposition.text_of(symbol, target)
+        or micro_kernel.text_of(symbol, target)
+        or scratch_blocks.text_of(symbol)
+    )

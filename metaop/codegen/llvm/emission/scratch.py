@@ -1,4 +1,4 @@
-"""Scratch memory of a task: small buffers on the stack, large ones in one heap block."""
+"""Scratch memory of a task: small buffers on the stack, large ones in one block."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from metaop.codegen.llvm.emission.code import Code
 from metaop.codegen.llvm.emission.index import IndexWriter
 from metaop.codegen.llvm.emission.memory import MemoryWriter, storage_type
 from metaop.codegen.llvm.emission.scalars import Coefficient
+from metaop.codegen.llvm.scratch_blocks import SYMBOL
 from metaop.codegen.nest.ir import Alloc, For, Statement
 
 # The most bytes of stack that one kernel may use.
@@ -23,7 +24,7 @@ SCRATCH = "metaop_scratch"
 class Scratch:
     """Acquires all scratch buffers at the start of a kernel and releases them at its end.
 
-    Large buffers come from the heap, or from the caller if `given`.
+    Large buffers are in a block that kernels use in turn, or in one of the caller's if `given`.
     """
 
     def __init__(
@@ -59,8 +60,7 @@ class Scratch:
             return
         code = self.code
         if not self._given:
-            code.declare("declare void @free(ptr)")
-            code.line(f"call void @free(ptr {self._owned})")
+            code.line(f"call void @{SYMBOL}(ptr %scratch, i64 0)")
         code.line(f"br label %{self._leave}")
         code.start_block(self._leave)
 
@@ -83,10 +83,12 @@ class Scratch:
             code.declare(f"declare ptr @{SCRATCH}(ptr, i64)")
             self._owned = code.here(f"call ptr @{SCRATCH}(ptr %error, i64 {total})")
         else:
-            # Not every system has `aligned_alloc`.
-            code.declare("declare ptr @malloc(i64)")
+            # Blocks are aligned like those of `malloc`: not every system has `aligned_alloc`.
+            code.declare(f"declare void @{SYMBOL}(ptr, i64)")
             longer = binary("add", total, _ALIGNMENT - 1)
-            self._owned = code.here(f"call ptr @malloc(i64 {longer})")
+            code.line("%scratch = alloca ptr, align 8")
+            code.line(f"call void @{SYMBOL}(ptr %scratch, i64 {longer})")
+            self._owned = code.here("load ptr, ptr %scratch")
         failed, ready, self._leave = map(code.new_label, ("failed", "ready", "leave"))
         none = code.emit(f"icmp eq ptr {self._owned}, null")
         code.line(f"br i1 {none}, label %{failed}, label %{ready}")
