@@ -142,12 +142,13 @@ def saves_much(root: Node, spans: Sequence[IndexRange], has_buffer: HasBuffer) -
 
     Lane by lane, all of them would be computed for every element.
     """
-    before = _expensive(root, has_buffer) * root.shape[spans[0].dim]
-    if before < _MANY_EXPENSIVE * root.shape[spans[0].dim]:
+    before = _expensive(root, has_buffer)
+    if before < _MANY_EXPENSIVE:
         return False
-    pieces = [(span, _restricted(root, span, has_buffer)) for span in spans]
-    after = sum((s.stop - s.start) * _expensive(piece, has_buffer) for s, piece in pieces)
-    return 2 * after <= before
+    widths = [hint_of(span.stop - span.start) for span in spans]
+    pieces = [_restricted(root, span, has_buffer) for span in spans]
+    after = sum(w * _expensive(piece, has_buffer) for w, piece in zip(widths, pieces))
+    return 2 * after <= before * sum(widths)
 
 
 def _expensive(root: Node, has_buffer: HasBuffer) -> int:
