@@ -54,7 +54,7 @@ def test_ranges_of_one_index_become_the_range_where_they_meet() -> None:
 
 
 def test_short_pieces_with_functions_of_their_own_are_computed_apart() -> None:
-    x = _made(50, 3)
+    x = _made(70, 3)
     parts = [x, *(f(x * 2.0**k) for k in range(3) for f in (metaop.sin, metaop.cos))]
     whole = metaop.cat(parts, -1)
     text = str(inspect.kernels(metaop.cat([whole, whole * 3.0], 0)))
@@ -65,7 +65,7 @@ def test_short_pieces_with_functions_of_their_own_are_computed_apart() -> None:
 
 
 def test_short_pieces_that_cost_little_or_the_same_are_chosen_lane_by_lane() -> None:
-    x = _made(50, 3)
+    x = _made(70, 3)
     cheap = metaop.cat([x * float(k) for k in range(7)], -1)
     shared = metaop.cat([x + float(k) for k in range(7)], -1).sin().cos().exp().tanh()
     for value in (cheap, shared):
