@@ -179,7 +179,8 @@ class Interpreter:
         """The left factor as [rows][depth]."""
         buffer = self.buffers[kernel.left]
         if kernel.left_stride is None:
-            return buffer[start : start + depth * kernel.rows].reshape(depth, kernel.rows).T
+            pitch = kernel.left_pitch
+            return buffer[start : start + depth * pitch].reshape(depth, pitch)[:, : kernel.rows].T
         stride = self.integer(kernel.left_stride)
         starts = [start + row * stride for row in range(kernel.rows)]
         depth *= kernel.step

@@ -13,7 +13,7 @@ from metaop.codegen.llvm.builder import Builder, BuilderTarget
 from metaop.codegen.llvm.instructions.conversion import compute_type
 from metaop.codegen.llvm.instructions.value import Operand, Value, bits_of
 from metaop.codegen.llvm.products import FLIP, Product, product_of
-from metaop.codegen.nest.ir import STEPS, MicroKernel
+from metaop.codegen.nest.ir import STEPS, MicroKernel, pitch_of
 from metaop.unified_graph.dtype import DType, dtype_named
 
 _PREFIX = "metaop_multiply_"
@@ -177,7 +177,7 @@ class _Writer:
         """Adds the products of a step; `values` are where its factors begin, then the sums."""
         count = len(values) - (self.form.rows + self.product.is_flipped) * self.vectors
         *lefts, right = values[:count]
-        apart = 1 if self.form.has_rows else self.form.rows
+        apart = 1 if self.form.has_rows else pitch_of(self.form.rows)
         following = [self._moved(left, apart) for left in lefts]
         sums = self._products(lefts, right, values[count:])
         return [*following, self._moved(right, self.form.columns), *sums]

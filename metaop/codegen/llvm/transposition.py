@@ -15,28 +15,30 @@ _PREFIX = "metaop_transpose_"
 _BLOCK_BYTES = 16
 
 
-def symbol_for(type: str, count: int) -> str:
+def symbol_for(type: str, lanes: int, count: int) -> str:
     """The name of `void f(ptr rows, i64 step, ptr columns)` for a square of elements.
 
-    Rows begin `step` bytes apart; the columns are written contiguously, possibly over the rows.
+    Rows begin `step` bytes apart; only the first `count` exist, the others are zeros. The columns
+    are written contiguously, possibly over the rows.
     """
-    return f"{_PREFIX}{type}_{count}"
+    return f"{_PREFIX}{type}_{lanes}_{count}"
 
 
 def text_of(symbol: str, target: BuilderTarget) -> str | None:
     """The module that defines the function of a name, or None for another name."""
     if not symbol.startswith(_PREFIX):
         return None
-    type, count = symbol.removeprefix(_PREFIX).split("_")
-    lanes, size = int(count), bits_of(type) // 8
+    type, *numbers = symbol.removeprefix(_PREFIX).split("_")
+    (lanes, count), size = map(int, numbers), bits_of(type) // 8
     builder = Builder(target)
     start, columns = builder.argument("ptr", "rows"), builder.argument("ptr", "columns")
     step = builder.argument("i64", "step")
     rows = []
-    for row in range(lanes):
+    for row in range(count):
         rows.append(builder.load(start, type, lanes))
-        if row < lanes - 1:
+        if row < count - 1:
             start = builder.offset(start, step, "i8")
+    rows += [builder.constant(0, type, lanes)] * (lanes - count)
     for number, column in enumerate(transposed(builder, rows)):
         builder.store(column, builder.offset(columns, number * lanes, type), size * lanes)
     builder.finish_function(symbol, [builder.argument("ptr", "rows"), step, columns])

@@ -311,7 +311,7 @@ class _Surveyor:
         steps = int(self._index(kernel.depth, place).max(initial=0))
         stride = kernel.left_stride
         left = (
-            (("k", steps, kernel.rows), ("r", kernel.rows, 1))
+            (("k", steps, kernel.left_pitch), ("r", kernel.rows, 1))
             if stride is None
             else (("r", kernel.rows, self._integer(stride)), ("k", steps * kernel.step, 1))
         )

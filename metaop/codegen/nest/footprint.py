@@ -166,7 +166,7 @@ class _Surveyor:
             return
         last = self._zero
         if one.left_stride is None:
-            left = Interval(last, depth.high * one.rows - 1)
+            left = Interval(last, depth.high * one.left_pitch - 1)
         else:
             start_of_last = (one.rows - 1) * _integer(one.left_stride)
             left = Interval(last, depth.high * one.step - 1 + start_of_last)

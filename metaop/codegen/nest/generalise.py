@@ -72,8 +72,9 @@ def skeleton(nest: LoopNest) -> tuple[Hashable, tuple[int, ...]]:
 
     Extents, constants and coefficients of sums, divisors, bounds and sizes are taken out, and the
     bits of real numbers, because means divide by sizes. The coefficients 0, 1 and -1, those of
-    lanes up to 4, numbers that make code simpler, extents of unrolled loops and register tiles
-    stay: they decide the form of the code. Names and grain do not belong to the skeleton.
+    lanes up to 4, bounds of lanes, numbers that make code simpler, extents of unrolled loops and
+    register tiles stay: they decide the form of the code. Names and grain do not belong to the
+    skeleton.
     """
     walker = walked(nest)
     return tuple(walker.tokens), tuple(walker.integers)
@@ -251,7 +252,15 @@ class Walker(Parameters):
         around, self._tells_lanes = self._tells_lanes, True
         index = self._sum(condition.index)
         self._tells_lanes = around
+        if type(condition[1]) is int and self._is_lane(condition.index):
+            self.tokens.append(condition[1])
+            return type(condition)(index, condition[1])
         return type(condition)(index, self._integer(condition[1], self.bounds))
+
+    def _is_lane(self, index: Sum) -> bool:
+        """Whether an index is a lane: its bound is that of a register tile."""
+        (factor, scale), *others = index.terms or ((None, 0),)
+        return not others and factor in self._lanes and scale == 1 and index.constant == 0
 
     # --- expressions ------------------------------------------------------------------------
 

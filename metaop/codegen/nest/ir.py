@@ -363,7 +363,8 @@ class Ahead(NamedTuple):
 class MicroKernel(NamedTuple):
     """The register-tiled inner product of packed panels, added to a tile of scratch memory.
 
-    `left` is packed [k][rows], or its rows lie `left_stride` apart with neighbours along k;
+    `left` is packed [k][rows], the rows padded to `pitch_of` them, or its rows lie `left_stride`
+    apart with neighbours along k;
     `right` is packed [k][columns]. With `accumulate` 0 the tile `target` [rows][stride] is
     overwritten, else added to. Offsets are in elements. There are `depth` steps, each of which
     multiplies `step` neighbours along k: 1 number; or PAIR of bfloat16, or of int16 where sums are
@@ -391,9 +392,19 @@ class MicroKernel(NamedTuple):
     signs: str = ""
 
     @property
+    def left_pitch(self) -> int:
+        """The elements from a step of packed rows to the next one."""
+        return pitch_of(self.rows)
+
+    @property
     def packed_steps(self) -> int:
         """The packed elements of the right factor that a step multiplies."""
         return self.step // PAIR if self.step == MATRIX else 1
+
+
+def pitch_of(rows: int) -> int:
+    """The elements that a step of packed rows takes: whole vectors, or a part that fills one."""
+    return 1 << (rows - 1).bit_length()
 
 
 # The lanes of a warp, and the steps of the depth that its tensor cores multiply at once.

@@ -231,5 +231,9 @@ def test_register_tiles(dtype: DType, rows: int, columns: int, depth: int, targe
         )  # fmt: skip
         kinds = [(dtype, "read"), (dtype, "read"), (dtype, "update")]
         kernel = nest(kinds, serial("s", 2, tile))
-        sizes = (2 + depth * rows, dtype), (1 + depth * columns, dtype), (5 + rows * stride, dtype)
+        sizes = (
+            (2 + depth * tile.left_pitch, dtype),
+            (1 + depth * columns, dtype),
+            (5 + rows * stride, dtype),
+        )
         check_nest(kernel, arrays(*sizes))

@@ -91,7 +91,9 @@ def test_products_of_neighbours(
         for limit, size, kind in zip(limits, (ROWS, COLUMNS), (left, right))
     ]
     columns = np.ascontiguousarray(factors[1].view(np.int32).T)
-    rows = np.ascontiguousarray(factors[0].view(np.int32).T) if is_packed else factors[0]
+    packed = np.zeros((depth // step, ir.pitch_of(ROWS)), np.int32)
+    packed[:, :ROWS] = factors[0].view(np.int32).T
+    rows = packed if is_packed else factors[0]
     sums = np.full((ROWS, COLUMNS), 99, np.int32)
     signs = "".join("su"[kind[0] == "u"] for kind in (left, right)) if step == ir.QUAD else ""
     in_rows = dtypes.from_numpy_dtype(rows.dtype)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from metaop.codegen.llvm.emission.code import Code
 from metaop.codegen.llvm.emission.conditions import Conditions
 from metaop.codegen.llvm.emission.lanes import (
+    NO_LANES,
     SMALL,
     Lanes,
     Pieces,
@@ -63,6 +64,16 @@ class IndexWriter(Conditions):
             yield
         finally:
             self.lanes = lanes
+
+    @contextmanager
+    def at(self, places: dict[str, Coefficient]) -> Iterator[None]:
+        """A scope without lanes, at one index of each axis."""
+        lanes, before = self.lanes, self.loops
+        self.lanes, self.loops = NO_LANES, {**self.loops, **places}
+        try:
+            yield
+        finally:
+            self.lanes, self.loops = lanes, before
 
     def integer(self, value: Integer) -> Coefficient:
         """A literal, or the name of an argument's value."""

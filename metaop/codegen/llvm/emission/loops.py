@@ -15,7 +15,7 @@ from metaop.codegen.llvm.emission.memory import MemoryWriter
 from metaop.codegen.llvm.emission.scalars import Coefficient
 from metaop.codegen.llvm.emission.streams import StreamWriter
 from metaop.codegen.llvm.emission.survey import Survey
-from metaop.codegen.llvm.emission.tiles import Tile, TileWriter
+from metaop.codegen.llvm.emission.tiles import Span, Tile, TileWriter
 from metaop.codegen.llvm.instructions.value import Value
 from metaop.codegen.llvm.target import Target
 from metaop.codegen.nest.ir import For, Load, Statement
@@ -213,35 +213,52 @@ class LoopWriter:
         is_small = self.survey(loop).work * len(places) <= _WORK_UNROLLED
         run = self._tile_unrolled if is_small else self._tile_kept
         if self.index.lanes.mask is None:
-            self._iterations(loop, start, end, count, names, lambda first: run(tiled, first, None))
+            self._iterations(
+                loop, start, end, count, names, lambda first: run(tiled, first, Span(first, stop))
+            )
         else:
             end = start
         if end != stop and all(self.memory.has_masks(load.dtype) for load in loads):
-            last = stop
+            last = None if self.index.lanes.mask else self._last_span(start, end, stop)
             self._iterations(
-                loop, end, stop, count, names, lambda first: self._tile_kept(tiled, first, last)
-            )
+                loop, end, stop, count, names,
+                lambda first: self._tile_kept(tiled, first, last or Span(first, stop, None)),
+            )  # fmt: skip
             end = stop
         self._forget(tiled)
         return end
 
-    def _tile_unrolled(self, tiled: _Tiled, first: Coefficient, last: Coefficient | None) -> None:
+    def _last_span(self, start: Coefficient, end: Coefficient, stop: Coefficient) -> Span:
+        """What the tile of the iterations from `end` to `stop` reads, of a loop from `start` on.
+
+        It begins early enough to be whole if the loop is long enough.
+        """
+        binary = self.index.binary
+        early = binary("sub", stop, self.index.lanes.count)
+        if isinstance(start, int) and isinstance(early, int):
+            return Span(early, stop) if early >= start else Span(end, stop, None)
+        is_whole = self.code.pure(f"icmp sge i64 {early}, {start}", str(early), str(start))
+        return Span(self.index.greater(early, start), stop, is_whole)
+
+    def _tile_unrolled(self, tiled: _Tiled, first: Coefficient, span: Span) -> None:
         """The iterations of a whole tile, unrolled."""
-        tiles = self._tiles(tiled, first, last)
+        tiles = self._tiles(tiled, span)
         for number in range(self.index.lanes.count):
             self.index.loops[tiled.loop.axis] = self.index.binary("add", first, number)
             self._take(tiles, number)
             self.write_body(tiled.loop.body)
 
-    def _tile_kept(self, tiled: _Tiled, first: Coefficient, last: Coefficient | None) -> None:
-        """A loop over the iterations of a tile, up to `last`."""
-        tiles = self._tiles(tiled, first, last)
+    def _tile_kept(self, tiled: _Tiled, first: Coefficient, span: Span) -> None:
+        """A loop over the iterations of a tile from the first one on."""
+        tiles = self._tiles(tiled, span)
 
         def once(index: Coefficient) -> None:
-            self._take(tiles, self.index.binary("sub", index, first))
+            self._take(tiles, self.index.binary("sub", index, span.start))
             self.write_body(tiled.loop.body)
 
-        after = self.index.lesser(self.index.binary("add", first, self.index.lanes.count), last)
+        after = self.index.lesser(
+            self.index.binary("add", first, self.index.lanes.count), span.stop
+        )
         self._iterations(tiled.loop, first, after, 1, tiled.names, once)
 
     def _take(self, tiles: dict[tuple[int, int], Tile], number: Coefficient) -> None:
@@ -249,13 +266,11 @@ class LoopWriter:
         for key, tile in tiles.items():
             self.memory.tiled[key] = self.tiles.column(tile, number)
 
-    def _tiles(
-        self, tiled: _Tiled, first: Coefficient, last: Coefficient | None
-    ) -> dict[tuple[int, int], Tile]:
-        """The tiles from an iteration on, by load and copy."""
+    def _tiles(self, tiled: _Tiled, span: Span) -> dict[tuple[int, int], Tile]:
+        """The tiles of some iterations, by load and copy."""
         self._forget(tiled)
         return {
-            (id(load), copy): self.tiles.read(load, copy, tiled.loop.axis, first, last)
+            (id(load), copy): self.tiles.read(load, copy, tiled.loop.axis, span)
             for load, copy in tiled.places
         }
 

@@ -106,12 +106,21 @@ class ScalarArithmetic:
             value = code.pure(f"call i64 @llvm.{function}.i64(i64 {value}, i64 {end})", value)
         return self.narrow(value)
 
-    def lesser(self, left: Coefficient, right: Coefficient | None) -> Coefficient:
-        """The lesser of two i64, of which the second may be absent."""
-        if right is None or (isinstance(left, int) and isinstance(right, int)):
-            return left if right is None else min(int(left), int(right))
-        self.code.declare("declare i64 @llvm.smin.i64(i64, i64)")
-        text = f"call i64 @llvm.smin.i64(i64 {left}, i64 {right})"
+    def lesser(self, left: Coefficient, right: Coefficient) -> Coefficient:
+        """The lesser of two i64."""
+        if isinstance(left, int) and isinstance(right, int):
+            return min(left, right)
+        return self._extreme("smin", left, right)
+
+    def greater(self, left: Coefficient, right: Coefficient) -> Coefficient:
+        """The greater of two i64."""
+        if isinstance(left, int) and isinstance(right, int):
+            return max(left, right)
+        return self._extreme("smax", left, right)
+
+    def _extreme(self, function: str, left: Coefficient, right: Coefficient) -> Coefficient:
+        self.code.declare(f"declare i64 @llvm.{function}.i64(i64, i64)")
+        text = f"call i64 @llvm.{function}.i64(i64 {left}, i64 {right})"
         return self.code.pure(text, str(left), str(right))
 
     def narrow(self, value: Coefficient) -> Coefficient:

@@ -21,6 +21,7 @@ from metaop.codegen.llvm.transposition import symbol_for
 from metaop.codegen.nest.ir import (
     Accumulate,
     CheckedIndex,
+    Condition,
     For,
     InBounds,
     Integer,
@@ -52,12 +53,24 @@ class Tile:
     is_bool: bool
 
 
+class Span(NamedTuple):
+    """The iterations of a tile: from `start` on as many as there are lanes, but all below `stop`.
+
+    `is_whole` says whether none of them reaches `stop`; None stands for what is not known.
+    """
+
+    start: Coefficient
+    stop: Coefficient
+    is_whole: str | None = "true"
+
+
 class _Rows(NamedTuple):
-    """A tile before it is transposed: vectors of one kind, `step` bytes apart."""
+    """A tile before it is transposed: `number` vectors of one kind, `step` bytes apart."""
 
     address: str
     step: Coefficient
     like: Value
+    number: int
 
 
 class TileWriter:
@@ -118,16 +131,12 @@ class TileWriter:
 
     # --- tiles ------------------------------------------------------------------------------
 
-    def read(
-        self, load: Load, copy: int, axis: str, start: Coefficient, stop: Coefficient | None
-    ) -> Tile:
-        """The values of a load in a tile of iterations from `start`, as many as there are lanes.
-
-        Iterations from `stop` on, unless it is None, are not read.
-        """
+    def read(self, load: Load, copy: int, axis: str, span: Span) -> Tile:
+        """The values of a load in a tile of iterations."""
         lanes, code = self.index.lanes, self.code
+        start, stop, is_whole = span
         first = self.index.binary("add", lanes.base, copy * lanes.count)
-        present = None if stop is None else self.index.lanes_below(start, stop)
+        present = None if is_whole == "true" else self.index.lanes_below(start, stop)
 
         def row(lane: Coefficient) -> Value:
             exists = None if lanes.mask is None else self._exists(lanes.mask, lane)
@@ -138,14 +147,15 @@ class TileWriter:
             return self.code.to_type(value, "i8", False) if value.type == "i1" else value
 
         rows = inside = None
-        if not (present or lanes.mask):
+        if is_whole is not None and not lanes.mask:
             rows = self._where_they_lie(load, axis, start, first)
-            inside = self._all_exist(load, axis, start, first) if rows else None
-        if rows is None or inside is None:
+            inside = self._all_exist(load, axis, start, first, rows.number) if rows else None
+        if rows is None or inside is None or is_whole is None:
             found = self._row_by_row(row)
             self._transpose(found, found.address)
             return Tile(found.address, found.like, load.dtype.kind == "bool")
         place = code.reserve(lanes.count, rows.like.full_type)
+        inside = self._all([x for x in (is_whole, inside) if x != "true"])
         if inside == "true":
             self._transpose(rows, place)
         else:
@@ -161,38 +171,62 @@ class TileWriter:
         return Tile(place, rows.like, load.dtype.kind == "bool")
 
     def _transpose(self, rows: _Rows, place: str) -> None:
-        code, symbol = self.code, symbol_for(rows.like.type, self.index.lanes.count)
+        code, symbol = self.code, symbol_for(rows.like.type, self.index.lanes.count, rows.number)
         code.declare(f"declare void @{symbol}(ptr, i64, ptr)")
         code.line(f"call void @{symbol}(ptr {rows.address}, i64 {rows.step}, ptr {place})")
 
     def _all_exist(
-        self, load: Load, axis: str, start: Coefficient, first: Coefficient
+        self, load: Load, axis: str, start: Coefficient, first: Coefficient, rows: int
     ) -> str | None:
         """Whether the conditions of a load hold in the whole tile; None if that is not simple.
 
-        Bounds of a sum hold between two lanes if they hold in both.
+        Bounds of a sum hold between two iterations and two lanes if they hold in all corners.
         """
-        across = LoopIndex(self.index.lanes.axis)
-        if any(
-            factor == across for one in load.conditions for factor, _ in _nested_terms(one.index)
-        ):
-            return None
+        across = self.index.lanes.axis
         if not all(isinstance(one, InBounds) for one in load.conditions):
             return None
-        found = "true"
-        last = self.index.binary("add", first, self.index.lanes.count - 1)
-        for lane in (first, last):
-            with self.index.along(axis, start, lane):
-                scalar, varying = self.memory.masks(load.conditions, 0)
-            if varying is not None:
+        found: dict[str, None] = {}
+        for condition in load.conditions:
+            if {LoopIndex(across), LoopIndex(axis)} & {
+                factor for factor, _ in _nested_terms(condition.index)
+            }:
                 return None
-            if scalar is not None:
-                found = (
-                    scalar
-                    if found == "true"
-                    else self.code.pure(f"and i1 {found}, {scalar}", found, scalar)
-                )
-        return found
+            for iteration in (start, self.index.binary("add", start, self.index.lanes.count - 1)):
+                for lane in (first, self.index.binary("add", first, rows - 1)):
+                    holds = self._holds(condition, {axis: iteration, across: lane})
+                    if holds is None:
+                        return None
+                    found[holds] = None
+        found.pop("true", None)
+        return self._all(list(found))
+
+    def _holds(self, condition: Condition, places: dict[str, Coefficient]) -> str | None:
+        """Whether a condition holds at a place of a tile; None if that differs between lanes."""
+        with self.index.at(places):
+            scalar, varying = self.index.conditions((condition,), 0)
+        return None if varying is not None else scalar or "true"
+
+    def _all(self, conditions: list[str]) -> str:
+        """The conjunction of conditions."""
+        if not conditions:
+            return "true"
+        first, *others = conditions
+        for other in others:
+            first = self.code.pure(f"and i1 {first}, {other}", first, other)
+        return first
+
+    def _existing(self, load: Load, axis: str, start: Coefficient, first: Coefficient) -> int:
+        """The number of lanes, from the first one on, behind which no lane exists for certain."""
+        count, across = self.index.lanes.count, self.index.lanes.axis
+        if not isinstance(first, int):
+            return count
+        while count > 1 and any(
+            self._holds(one, {axis: start, across: first + count - 1}) == "false"
+            for one in load.conditions
+            if isinstance(one, InBounds)
+        ):
+            count -= 1
+        return count
 
     def _where_they_lie(
         self, load: Load, axis: str, start: Coefficient, first: Coefficient
@@ -208,7 +242,8 @@ class TileWriter:
             return None
         address = self.memory.address(load.buffer, along.uniform)
         step = self.index.binary("mul", across.lane, load.dtype.itemsize)
-        return _Rows(address, step, self.memory.constant(0, load.dtype, self.index.lanes.count))
+        like = self.memory.constant(0, load.dtype, self.index.lanes.count)
+        return _Rows(address, step, like, self._existing(load, axis, start, first))
 
     def _row_by_row(self, row: Callable[[Coefficient], Value]) -> _Rows:
         """The rows of a tile, copied to memory of their own by a loop."""
@@ -218,7 +253,7 @@ class TileWriter:
         def once(lane: Coefficient, _: list[Value]) -> list[Value]:
             value = row(lane)
             place = code.reserve(count, value.full_type)
-            found.append(_Rows(place, _bytes(value), value))
+            found.append(_Rows(place, _bytes(value), value, count))
             code.store(value, code.value(self._slot(place, lane, value), "ptr"), _bytes(value))
             return []
 

@@ -90,18 +90,19 @@ class ContractionAxes(Lowering):
         factor: Node,
         outer: Outer,
         inner: tuple[IndexExpr, int],
+        guards: tuple[Guard, ...] = (),
     ) -> ir.Expr:
         """`factor` at a position of its outer axes and a depth; zero outside the contraction.
 
         `outer` holds the axes, their extents, the position and its bound; `inner` the depth and
-        its bound.
+        its bound. It is zero, too, unless further guards hold.
         """
         axes, extents, position, bound = outer
         step, depth = inner
         place = dict(self.place)
         place.update(zip(axes, unravel_within(position, extents)))
         place.update(zip(self.contraction.depth, self.depth_at(step)))
-        ends = (Within(position, bound), Within(step, depth))
+        ends = (*guards, Within(position, bound), Within(step, depth))
         return self.padded(factor, place, [guard for guard in ends if not guard.always])
 
     def depth_at(self, step: IndexExpr) -> tuple[IndexExpr, ...]:

@@ -39,6 +39,7 @@ from metaop.fusion.kernel import Kernel, box_axes
 from metaop.fusion.storage import Storage
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph import index_expr
+from metaop.unified_graph.access import Guard, Within
 from metaop.unified_graph.index_expr import IndexExpr
 from metaop.unified_graph.node import Node
 from metaop.unified_graph.symbolic import divides, hint_of, surely_equal
@@ -86,13 +87,9 @@ class PackedGemm(Tiling):
         rows, columns, depth = (
             math.prod(extents) for extents in (self.rows, self.columns, self.depth)
         )
-        column_blocks = -(-columns // self.block_columns)
         # All columns of a row block are consecutive, so tasks can be cut into slices of rows.
-        directions = (
-            Blocks("strip", column_blocks, self.block_columns // self.tile_columns),
-            Blocks("panel", self.row_blocks, self.block_rows // self.tile_rows, self.uneven),
-            Blocks("batch", math.prod(self.batch), 1),
-        )
+        batch_blocks = Blocks("batch", math.prod(self.batch), 1)
+        directions = self.strip_blocks, self.panel_blocks, batch_blocks
         with task_loop(values, directions) as (strip, panel, batch):
             self._start_block(strip, panel, batch)
             run_blocks = -(-self.run // self.block_depth)
@@ -115,10 +112,8 @@ class PackedGemm(Tiling):
     def _start_block(self, strip: IndexExpr, panel: IndexExpr, batch: IndexExpr) -> None:
         """The block of a task: its first strip, its first panel, and its batch index."""
         self.first_strip, self.first_panel = strip, panel
-        self.row_start, self.column_start = panel * self.tile_rows, strip * self.tile_columns
-        self.panels: Extent = self.block_rows // self.tile_rows
-        if self.uneven is not None:
-            self.panels = RuntimeExtent(ir.ValueIndex(count_name("panel")), self.panels)
+        self.pitch = ir.pitch_of(self.tile_rows)
+        self.strips, self.panels = _tiles_of(self.strip_blocks), _tiles_of(self.panel_blocks)
         self.place = dict(zip(self.contraction.batch, index_expr.unravel(batch, self.batch)))
 
     def _choose_target(self, depth_blocks: int) -> None:
@@ -140,7 +135,7 @@ class PackedGemm(Tiling):
         right_steps, left_steps = self._packed_steps()
         sizes = (
             (self.right, right_steps * self.block_columns, self.panel),
-            (self.left, left_steps * self.block_rows, self.left_panel),
+            (self.left, left_steps * self.panel_blocks.tiles, self.left_panel),
             (self.target, self.target_rows * self.target_columns, self.scalar),
         )
         elsewhere = {self.left: self.left_stride is not None, self.right: self.packed is not None}
@@ -149,41 +144,38 @@ class PackedGemm(Tiling):
                 self.values.emit(ir.Alloc(number, elements, dtype))
 
     def _packed_steps(self) -> tuple[int, int]:
-        """The packed elements per column of the right factor and per row of the left."""
+        """The packed elements per column of the right factor and per panel of the left."""
         pairs = self.block_depth // self.together
-        return pairs, self.block_depth if self.packs_rows else pairs
+        rows = self.block_depth * self.tile_rows
+        return pairs, rows if self.packs_rows else pairs * self.pitch
 
     # --- packing ------------------------------------------------------------------------------
 
     def _pack_right(self, start: IndexExpr, depth: int, columns: int) -> None:
-        strips, known = self.block_columns // self.tile_columns, len(self.values.reads)
-        with (
-            self.values.loop("s", strips, counted=True) as strip,
-            self.values.loop("l", self.tile_columns, vector=True) as lane,
-        ):
-            column = self.column_start + strip * self.tile_columns + lane
-            outer = (self.contraction.columns, self.columns, column, columns)
-            offset = strip * (self._packed_steps()[0] * self.tile_columns) + lane
-            right = self.contraction.right
-            self.pack(right, self.right, outer, (start, depth), offset, self.tile_columns)
+        known = len(self.values.reads)
+        with self.values.loop("s", self.strips, counted=True) as strip:
+            first = self._column_of(strip)
+            with self.values.loop("l", self.tile_columns, vector=True) as lane:
+                outer = (self.contraction.columns, self.columns, first + lane, columns)
+                offset = strip * (self._packed_steps()[0] * self.tile_columns) + lane
+                right = self.contraction.right
+                self.pack(right, self.right, outer, (start, depth), offset, self.tile_columns)
         self.right_reads = self.values.reads[known:]
 
     def _pack_left(self, start: IndexExpr, depth: int, rows: int) -> None:
         if self.packs_rows:
             self._pack_rows(start, depth, rows)
             return
-        if self.rows_are_neighbours() and self.uneven is None:
+        if self.rows_are_neighbours() and self.panel_blocks.total is None:
             self._pack_across(start, depth, rows)
             return
-        with (
-            self.values.loop("q", self.panels, counted=True) as panel,
-            self.values.loop("r", self.tile_rows, vector=True) as lane,
-        ):
-            row = self.row_start + panel * self.tile_rows + lane
-            outer = (self.contraction.rows, self.rows, row, rows)
-            offset = panel * (self._packed_steps()[1] * self.tile_rows) + lane
-            left = self.contraction.left
-            self.pack(left, self.left, outer, (start, depth), offset, self.tile_rows)
+        with self.values.loop("q", self.panels, counted=True) as panel:
+            first = self._row_of(panel)
+            with self.values.loop("r", self.pitch, vector=True) as lane:
+                outer = (self.contraction.rows, self.rows, first + lane, rows)
+                offset = panel * self._packed_steps()[1] + lane
+                left, inside = self.contraction.left, Within(lane, self.tile_rows)
+                self.pack(left, self.left, outer, (start, depth), offset, self.pitch, (inside,))
 
     def _pack_rows(self, start: IndexExpr, depth: int, rows: int) -> None:
         """Packs the left factor row by row: lanes run along the depth."""
@@ -194,7 +186,8 @@ class PackedGemm(Tiling):
             values.loop("r", self.tile_rows) as lane,
         ):
             row = panel * self.tile_rows + lane
-            outer = (self.contraction.rows, self.rows, self.row_start + row, rows)
+            place = self.first_panel * self.tile_rows + row
+            outer = (self.contraction.rows, self.rows, place, rows)
             value = self.factor(self.contraction.left, outer, (start + step, depth))
             value = ir.Apply("cast", (value,), self.left_panel, self.scalar)
             values.emit(ir.Store(self.left, values.sum(row * self.block_depth + step), value))
@@ -202,28 +195,33 @@ class PackedGemm(Tiling):
     def _pack_across(self, start: IndexExpr, depth: int, rows: int) -> None:
         """Packs several panels together whose rows of a step share a cache line."""
         values = self.values
-        steps, panels = self._packed_steps()[1], self.block_rows // self.tile_rows
+        steps, panels = self._packed_steps()[0], self.panel_blocks.tiles
         group = math.gcd(panels, _PANELS_OF_A_LINE)
         with (
             values.loop("q", panels // group, counted=True) as first,
             values.loop("k", steps) as step,
             values.loop("u", group, "unroll") as one,
-            values.loop("r", self.tile_rows, vector=True) as lane,
+            values.loop("r", self.pitch, vector=True) as lane,
         ):
             panel = first * group + one
-            row = self.row_start + panel * self.tile_rows + lane
+            row = (self.first_panel + panel) * self.tile_rows + lane
             outer = (self.contraction.rows, self.rows, row, rows)
             value = self._packed_value(self.contraction.left, outer, (start, depth), step)
-            offset = values.sum((panel * steps + step) * self.tile_rows + lane)
+            offset = values.sum((panel * steps + step) * self.pitch + lane)
             values.emit(ir.Store(self.left, offset, value))
 
     def _packed_value(
-        self, factor: Node, outer: Outer, bounds: tuple[IndexExpr, int], step: IndexExpr
+        self,
+        factor: Node,
+        outer: Outer,
+        bounds: tuple[IndexExpr, int],
+        step: IndexExpr,
+        guards: tuple[Guard, ...] = (),
     ) -> ir.Expr:
         """The packed element of a step: one element, or neighbours along the depth."""
         start, depth = bounds
         places = (start + step * self.together + k for k in range(self.together))
-        numbers = [self.factor(factor, outer, (place, depth)) for place in places]
+        numbers = [self.factor(factor, outer, (place, depth), guards) for place in places]
         if self.scalar is dtypes.int32:
             return _side_by_side(numbers)
         if len(numbers) == 1:
@@ -238,8 +236,9 @@ class PackedGemm(Tiling):
         bounds: tuple[IndexExpr, int],
         offset: IndexExpr,
         stride: int,
+        guards: tuple[Guard, ...] = (),
     ) -> None:
-        """Stores `factor` for a position and a block of depths."""
+        """Stores `factor` for a position and a block of depths, or zeros unless guards hold."""
         values = self.values
         steps, inner = self.block_depth // self.together, self.inner // self.together
         if not divides(self.together, self.inner) or not divides(inner, steps):
@@ -253,7 +252,7 @@ class PackedGemm(Tiling):
                 window = loops.enter_context(values.loop("w", steps // inner))
             channel = loops.enter_context(values.loop("k", inner))
             step = window * strides[0] + channel * strides[1]
-            value = self._packed_value(factor, outer, bounds, step)
+            value = self._packed_value(factor, outer, bounds, step, guards)
             values.emit(ir.Store(number, values.sum(offset + step * stride), value))
 
     def _follow(self, directions: Sequence[Blocks], block: IndexExpr, depth_blocks: int) -> None:
@@ -275,9 +274,9 @@ class PackedGemm(Tiling):
         values = self.values
         rows_are_packed = self.packs_rows and self.left_stride is None
         with values.loop("q", self.panels, counted=True) as panel:
-            first_row = self._start_of(panel)
+            first_row = self._row_of(panel)
             left, left_start = self._left_panel(panel, first_row, start)
-            with values.loop("s", self.block_columns // self.tile_columns, counted=True) as strip:
+            with values.loop("s", self.strips, counted=True) as strip:
                 first = strip * self.tile_columns
                 tile = panel * (self.tile_rows * self.block_columns) + first
                 right, right_offset = self._right_strip(strip, start)
@@ -302,18 +301,23 @@ class PackedGemm(Tiling):
                     )
                 )
                 if self.is_finished:
-                    self._epilogue(bounds, (first_row, self.column_start + first))
+                    corner, place = (first_row, self._column_of(strip)), index_expr.constant(0)
+                    self._store_panel(bounds, corner, place, self.target_columns)
 
-    def _start_of(self, panel: IndexExpr) -> IndexExpr:
-        """The first row of a panel of the block, in the innermost body.
+    def _row_of(self, panel: IndexExpr) -> IndexExpr:
+        """The first row of a panel of the block, in the innermost body."""
+        return self._tile(self.panel_blocks, self.first_panel + panel) * self.tile_rows
 
-        If blocks differ in size, it is bound to a name, which shows that it is in range.
-        """
-        if self.uneven is None:
-            return self.row_start + panel * self.tile_rows
+    def _column_of(self, strip: IndexExpr) -> IndexExpr:
+        """The first column of a strip of the block, in the innermost body."""
+        return self._tile(self.strip_blocks, self.first_strip + strip) * self.tile_columns
+
+    def _tile(self, blocks: Blocks, number: IndexExpr) -> IndexExpr:
+        """The number of a tile, bound to a name in its range if blocks differ in size."""
+        if blocks.total is None:
+            return number
         values = self.values
-        place = values.sum(self.first_panel + panel)
-        return values.bind_index(values.fresh("at"), place, self.uneven - 1) * self.tile_rows
+        return values.bind_index(values.fresh("at"), values.sum(number), blocks.total - 1)
 
     def _ahead(self, left: Read, panel: IndexExpr, strip: IndexExpr) -> tuple[ir.Ahead, ...]:
         """The prefetches of the tile of a panel and a strip, whose rows begin at `left`."""
@@ -333,7 +337,7 @@ class PackedGemm(Tiling):
         """The start of a panel's rows: in scratch memory, or in the left factor itself."""
         values = self.values
         if self.left_stride is None:
-            return self.left, panel * (self._packed_steps()[1] * self.tile_rows)
+            return self.left, panel * self._packed_steps()[1]
         place = dict(self.place)
         if self.prepared is not None:
             batch = index_expr.linear_offset([place[k] for k in self.contraction.batch], self.batch)
@@ -358,27 +362,46 @@ class PackedGemm(Tiling):
         offset = index_expr.linear_offset(at, self.packed.shape)
         return self.parameter(self.packed, "read"), values.sum(offset)
 
-    def _epilogue(
-        self, bounds: tuple[int, int], start: tuple[IndexExpr, IndexExpr] | None = None
-    ) -> None:
-        """Stores a block, or a tile from `start` on, through the fused roots.
+    def _epilogue(self, bounds: tuple[int, int]) -> None:
+        """Stores a block: whole rows, or strip by strip if blocks differ in size."""
+        values = self.values
+        with values.loop("m", self.panels) as panel:
+            start, offset = self._row_of(panel), panel * (self.tile_rows * self.target_columns)
+            if self.strip_blocks.total is None:
+                first = self._column_of(index_expr.constant(0))
+                self._store_panel(bounds, (start, first), offset, self.target_columns)
+                return
+            with values.loop("s", self.strips) as strip:
+                first, offset = self._column_of(strip), offset + strip * self.tile_columns
+                self._store_panel(bounds, (start, first), offset, self.tile_columns)
 
-        The loop over the rows of a panel is inside that over columns, so that addresses of columns
-        are computed once for all rows.
+    def _store_panel(
+        self,
+        bounds: tuple[int, int],
+        start: tuple[IndexExpr, IndexExpr],
+        place: IndexExpr,
+        width: int,
+    ) -> None:
+        """Stores the rows of a panel through the fused roots; they begin at a place of the target.
+
+        The loop over the rows is inside that over columns, so that addresses of columns are
+        computed once for all rows.
         """
         values = self.values
-        with values.loop("m", self.panels if start is None else 1) as group:
-            first = (self._start_of(group), self.column_start) if start is None else start
-            with (
-                values.loop("n", self.target_columns, vector=True) as column,
-                values.loop("r", self.tile_rows) as row,
-            ):
-                offset = values.sum((group * self.tile_rows + row) * self.target_columns + column)
-                self.results(
-                    (first[0] + row, bounds[0]),
-                    (first[1] + column, bounds[1]),
-                    ir.Load(self.target, offset, self.scalar),
-                )
+        with (
+            values.loop("n", width, vector=True) as column,
+            values.loop("r", self.tile_rows) as row,
+        ):
+            offset = values.sum(place + row * self.target_columns + column)
+            tile = ir.Load(self.target, offset, self.scalar)
+            self.results((start[0] + row, bounds[0]), (start[1] + column, bounds[1]), tile)
+
+
+def _tiles_of(blocks: Blocks) -> Extent:
+    """The tiles of a task's block, known at run time if blocks differ in size."""
+    if blocks.total is None:
+        return blocks.tiles
+    return RuntimeExtent(ir.ValueIndex(count_name(blocks.name)), blocks.tiles)
 
 
 def _side_by_side(numbers: list[ir.Expr]) -> ir.Expr:

@@ -160,7 +160,8 @@ class SharedGemm(PackedGemm):
         """The loop over the blocks of the result."""
         row_blocks = -(-rows // self.block_rows)
         column_blocks = -(-columns // self.block_columns)
-        with self.values.loop("p", self._tasks(rows, columns), "parallel") as task:
+        tasks = math.prod(self.batch) * row_blocks * column_blocks
+        with self.values.loop("p", tasks, "parallel") as task:
             self.row_start = (task % row_blocks) * self.block_rows
             rest = task // row_blocks
             self.column_start = (rest % column_blocks) * self.block_columns

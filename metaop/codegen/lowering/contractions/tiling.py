@@ -30,6 +30,7 @@ from metaop.codegen.lowering.base.blocks import (
     width_of,
     window_block,
 )
+from metaop.codegen.lowering.base.tasks import Blocks
 from metaop.codegen.lowering.contractions.axes import ContractionAxes, narrowest
 from metaop.codegen.lowering.contractions.prepacked import packed, relaid
 from metaop.codegen.nest import ir
@@ -101,7 +102,6 @@ class Tiling(ContractionAxes):
         self.prepared: Node | None = None
         self.packed: Node | None = None
         if self.case.is_empty:
-            self.block_rows, self.block_columns = 1, columns
             return
         self._choose_depth(tile, windows, (rows, columns, depth))
         panels, strips = -(-rows // self.tile_rows), -(-columns // self.tile_columns)
@@ -126,21 +126,21 @@ class Tiling(ContractionAxes):
             (self.tile_rows, self.tile_columns),
             most,
         )
-        self.block_rows, self.block_columns = panel * self.tile_rows, strip * self.tile_columns
-        self.row_blocks = -(-rows // self.block_rows)
+        others = math.prod(self.batch)
+        self.strip_blocks = _blocks(
+            "strip", strips, (strip, most[1]), others * -(-panels // panel), threads
+        )
+        self.panel_blocks = _blocks(
+            "panel", panels, (panel, most[0]), others * -(-strips // strip), threads
+        )
+        # Blocks of different sizes share rows that are read in place: nothing is past the last.
+        if self.left_stride is not None and not divides(panel, panels):
+            self.panel_blocks = self.panel_blocks._replace(total=panels)
+        self.block_rows = self.panel_blocks.tiles * self.tile_rows
+        self.block_columns = self.strip_blocks.tiles * self.tile_columns
         if is_packed:
-            self.packed = packed(self, -(-strips // strip) * strip)
-        # The panels, if blocks of different sizes share them: then there is nothing past the last.
-        # If they are symbolic, the current size does not determine the size of blocks.
-        self.uneven = None
-        if is_symbolic(panels):
-            self.uneven, self.block_rows = panels, most[0] * self.tile_rows
-            others = math.prod(self.batch) * -(-strips // strip)
-            workers = max(2 * threads // hint_of(others), 1)
-            fewest = -(-panels // (most[0] * workers)) * workers
-            self.row_blocks = -maximum([-panels, -fewest])
-        elif self.left_stride is not None and not divides(panel, panels):
-            self.uneven = panels
+            blocks = self.strip_blocks
+            self.packed = packed(self, blocks.total or blocks.blocks * blocks.tiles)
 
     @property
     def packs_rows(self) -> bool:
@@ -235,10 +235,21 @@ class Tiling(ContractionAxes):
             return None
         return strides["r"] or None
 
-    def _tasks(self, rows: int, columns: int) -> int:
-        return (
-            math.prod(self.batch) * -(-rows // self.block_rows) * -(-columns // self.block_columns)
-        )
+
+def _blocks(
+    direction: str, tiles: int, sizes: tuple[int, int], others: int, threads: int
+) -> Blocks:
+    """The blocks of a direction, of the size that is best now, or of at most the largest one.
+
+    The current size does not determine blocks of symbolically many `tiles`: they share the tiles,
+    and are enough for all threads if there are `others` in the other directions.
+    """
+    size, most = sizes
+    if not is_symbolic(tiles):
+        return Blocks(direction, -(-tiles // size), size)
+    workers = max(2 * threads // hint_of(others), 1)
+    fewest = -(-tiles // (most * workers)) * workers
+    return Blocks(direction, -maximum([-tiles, -fewest]), most, tiles)
 
 
 def _longest(tile: Tile) -> int:
