@@ -44,6 +44,7 @@ from metaop.fusion.slices import read_slices
 from metaop.fusion.split_complex import split_complex
 from metaop.fusion.sums import distribute_reduction, sum_to_select
 from metaop.fusion.unroll import unroll
+from metaop.fusion.unshifted import sum_before_shift
 from metaop.settings import get
 from metaop.unified_graph.cut import Subgraph
 from metaop.unified_graph.loop import Loop
@@ -71,6 +72,11 @@ def without_complex(schedule: Schedule) -> Schedule:
     """Replaces every complex value by its real and imaginary part."""
     inputs, outputs = split_complex(schedule.inputs, schedule.outputs)
     return schedule._replace(inputs=tuple(inputs), outputs=tuple(outputs))
+
+
+def before_shifts(schedule: Schedule) -> Schedule:
+    """Sums channels before shifts on processors, where multiplying costs as much as storing."""
+    return on_nodes(sum_before_shift)(schedule) if schedule.machine.backend == "llvm" else schedule
 
 
 def schedule_steps(schedule: Schedule) -> Schedule:
@@ -117,6 +123,7 @@ PASSES = (
         on_nodes(distribute_reduction),
         "sums over sums of products become contractions",
     ),
+    Pass("sum_before_shift", before_shifts, "where shifts leave an image, sum channels first"),
     Pass("join_reductions", on_nodes(join_reductions), "sums of like reductions become one"),
     Pass("split_reductions", split_reductions, "parts of few or long rows feed all processors"),
     Pass("read_slices", on_nodes(read_slices), "loops read rows of stacks where they are"),
