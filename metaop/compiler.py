@@ -76,7 +76,11 @@ def without_complex(schedule: Schedule) -> Schedule:
 
 def before_shifts(schedule: Schedule) -> Schedule:
     """Sums channels before shifts on processors, where multiplying costs as much as storing."""
-    return on_nodes(sum_before_shift)(schedule) if schedule.machine.backend == "llvm" else schedule
+    machine = schedule.machine
+    if machine.backend != "llvm":
+        return schedule
+    outputs = sum_before_shift(schedule.outputs, "winograd" not in machine.without)
+    return schedule._replace(outputs=tuple(outputs))
 
 
 def schedule_steps(schedule: Schedule) -> Schedule:

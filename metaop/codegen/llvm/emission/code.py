@@ -7,7 +7,7 @@ instruction whose text is already at that level gives the same value again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -164,6 +164,18 @@ class Code(Builder):
             yield
         finally:
             self._straight = before
+
+    def either(self, condition: str, one: Callable[[], None], other: Callable[[], None]) -> None:
+        """Runs `one` if a condition holds, else `other`."""
+        first, second, done = map(self.new_label, ("one", "other", "after"))
+        self.line(f"br i1 {condition}, label %{first}, label %{second}")
+        for label, run in ((first, one), (second, other)):
+            self.line_label(label)
+            with self.branching():
+                self.conditional()
+                run()
+            self.line(f"br label %{done}")
+        self.line_label(done)
 
     def safe_level(self, level: int) -> int:
         """The lowest level, from `level` up, at which an instruction that may trap runs only if the

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from metaop.codegen.llvm.emission.code import Code
@@ -354,7 +355,7 @@ class MemoryWriter:
             value, mask = self.reversed(value), self.reversed(mask) if mask else None
         address = code.value(self.address(buffer, index.uniform), "ptr")
         if mask is not None:
-            code.masked_store(value, address, mask)
+            self._store_masked(value, [(address, mask)])
         elif buffer in self.streamed:
             code.store(value, address, value.lanes * value.bits // 8, nontemporal=True)
         else:
@@ -378,12 +379,34 @@ class MemoryWriter:
             with code.placed(code.level_among(value.text)):
                 order = [lane // stride for lane in range(value.lanes * stride)]
                 value = code.shuffle(value, None, order)
+        places = []
         for segment in segments:
             lanes = segment.mask
             if mask is not None:
                 lanes = self.index.both(lanes, mask.text, mask.lanes)
             address = code.value(self._segment_address(buffer, index, segment), "ptr")
-            code.masked_store(value, address, self._every(lanes, stride))
+            places.append((address, self._every(lanes, stride)))
+        self._store_masked(value, places)
+
+    def _store_masked(self, value: Value, places: Sequence[tuple[Value, Value]]) -> None:
+        """Writes a vector at addresses under masks, of which a lane is in at most one.
+
+        Before AVX-512, some processors take a dozen clocks for a masked store. So lanes that are
+        all at the first address are stored without a mask.
+        """
+        code, count = self.code, value.lanes
+        address, mask = places[0]
+
+        def one_by_one() -> None:
+            for place, lanes in places:
+                code.masked_store(value, place, lanes)
+
+        if self.fast_masks or mask.text.startswith("<"):
+            one_by_one()
+            return
+        bits = code.pure(f"bitcast {mask.typed} to i{count}", mask.text)
+        whole = code.pure(f"icmp eq i{count} {bits}, -1", bits)
+        code.either(whole, lambda: code.store(value, address), one_by_one)
 
     def _every(self, lanes: str, stride: int) -> Value:
         """A mask of lanes as one of elements, of which each lane has the first of `stride`."""

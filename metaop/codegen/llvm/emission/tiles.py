@@ -159,15 +159,11 @@ class TileWriter:
         if inside == "true":
             self._transpose(rows, place)
         else:
-            at_once, one_by_one, done = map(code.new_label, ("whole", "parts", "tile"))
-            code.line(f"br i1 {inside}, label %{at_once}, label %{one_by_one}")
-            for label in (at_once, one_by_one):
-                code.line_label(label)
-                with code.branching():
-                    code.conditional()
-                    self._transpose(rows if label == at_once else self._row_by_row(row), place)
-                code.line(f"br label %{done}")
-            code.line_label(done)
+            code.either(
+                inside,
+                lambda: self._transpose(rows, place),
+                lambda: self._transpose(self._row_by_row(row), place),
+            )
         return Tile(place, rows.like, load.dtype.kind == "bool")
 
     def _transpose(self, rows: _Rows, place: str) -> None:
