@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 from metaop.codegen.nest.ir import (
@@ -72,7 +72,7 @@ def skeleton(nest: LoopNest) -> tuple[Hashable, tuple[int, ...]]:
 
     Extents, constants and coefficients of sums, divisors, bounds and sizes are taken out, and the
     bits of real numbers, because means divide by sizes. The coefficients 0, 1 and -1, those of
-    lanes up to 4, bounds of lanes, numbers that make code simpler, extents of unrolled loops and
+    lanes up to 4, numbers that make code simpler, extents of unrolled loops, extents and bounds of
     register tiles stay: they decide the form of the code. Names and grain do not belong to the
     skeleton.
     """
@@ -108,6 +108,14 @@ def _is_general(number: Number) -> bool:
     return not (plain or number.value in _PLAIN_NUMBERS)
 
 
+def _micro_kernels(body: tuple[Statement, ...]) -> Iterator[MicroKernel]:
+    for statement in body:
+        if isinstance(statement, For):
+            yield from _micro_kernels(statement.body)
+        elif isinstance(statement, MicroKernel):
+            yield statement
+
+
 class Walker(Parameters):
     """Walks through a nest once: collects tokens and integers, and rebuilds it with arguments."""
 
@@ -120,6 +128,7 @@ class Walker(Parameters):
         self._lanes: set[Factor] = set()  # the variables of vector loops
         self._in_scratch = False  # the index at hand is one of scratch memory
         self._tells_lanes = False  # the sum at hand is divided or compared
+        self._tile_rows: frozenset[Integer] = frozenset()  # of the nest's register tiles
         self._is_cheap = False  # the index at hand is computed outside of inner loops
         self._arguments = arguments
         self._names: dict[str, int] = {}
@@ -132,6 +141,7 @@ class Walker(Parameters):
         for parameter in nest.parameters:
             self.tokens += (parameter.dtype.name, parameter.role, parameter.streamed)
         self.tokens.append(len(nest.arguments))
+        self._tile_rows = frozenset(one.rows for one in _micro_kernels(nest.body))
         body = self._body(nest.body)
         arguments = (*nest.arguments, *self.added)
         return nest._replace(body=body, arguments=arguments)
@@ -252,13 +262,13 @@ class Walker(Parameters):
         around, self._tells_lanes = self._tells_lanes, True
         index = self._sum(condition.index)
         self._tells_lanes = around
-        if type(condition[1]) is int and self._is_lane(condition.index):
+        if condition[1] in self._tile_rows and self._is_lane(condition.index):
             self.tokens.append(condition[1])
             return type(condition)(index, condition[1])
         return type(condition)(index, self._integer(condition[1], self.bounds))
 
     def _is_lane(self, index: Sum) -> bool:
-        """Whether an index is a lane: its bound is that of a register tile."""
+        """Whether an index is a lane, whose bound may be that of a register tile."""
         (factor, scale), *others = index.terms or ((None, 0),)
         return not others and factor in self._lanes and scale == 1 and index.constant == 0
 
