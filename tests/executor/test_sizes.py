@@ -71,6 +71,13 @@ def batch_sizes(T: Any, numbers: Numbers) -> list[Any]:
 
 
 @stream
+def sizes_of_products(T: Any, numbers: Numbers) -> list[Any]:
+    rows, depth, columns = (int(n) for n in numbers.integers(2, 700, 3))
+    left, right = drawn(T, numbers, rows, depth), drawn(T, numbers, depth, columns)
+    return with_gradients((left @ right).tanh().sum() / depth, left, right)
+
+
+@stream
 def lengths(T: Any, numbers: Numbers) -> list[Any]:
     F, length = T.nn.functional, int(numbers.integers(2, 100))
     query, key, value = (drawn(T, numbers, 2, 2, length, 16) for _ in range(3))

@@ -1,10 +1,10 @@
 """The schedule of contractions: panels packed through index maps, a register-tiled inner product.
 
 A task owns a block of the result. For each block of the depth it packs a panel of the right factor
-as strips [strip][k][columns] and of the left factor as [panel][k][rows]; the micro-kernel adds
-their product to a tile in scratch memory. After the last block, the epilogue processes the tile and
-stores it. Packing evaluates the index maps, so padding, strides, gathers and elementwise producers
-cost no extra pass.
+as strips [strip][k][columns] and of the left factor as [panel][k][rows], padded to whole vectors;
+the micro-kernel adds their product to a tile in scratch memory. After the last block, the epilogue
+processes the tile and stores it. Packing evaluates the index maps, so padding, strides, gathers and
+elementwise producers cost no extra pass.
 
 If factors are bfloat16, or integers of 16 or 8 bits, some processors multiply neighbours along the
 depth in one step. The panels then hold pairs or fours, and for matrix registers the left ones are
