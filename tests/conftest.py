@@ -27,7 +27,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves whole trainings out, unless they are asked for."""
+    """Leaves out what takes a minute, unless it is asked for."""
     if "nightly" in config.option.markexpr:
         return
     left_out = [item for item in items if item.get_closest_marker("nightly")]

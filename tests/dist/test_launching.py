@@ -230,7 +230,13 @@ def test_a_job_that_loses_all_ranks_has_failed(tmp_path: Path) -> None:
 @needs_mpi
 @pytest.mark.mpi
 @pytest.mark.parametrize(
-    ("before", "after", "name"), [(3, 2, "half.pt"), (3, 2, "half"), (2, 4, "half"), (4, 1, "half")]
+    ("before", "after", "name"),
+    [
+        (3, 2, "half"),
+        (4, 1, "half"),
+        pytest.param(3, 2, "half.pt", marks=pytest.mark.nightly),
+        pytest.param(2, 4, "half", marks=pytest.mark.nightly),
+    ],
 )
 def test_a_checkpoint_is_read_by_any_number_of_ranks(
     before: int, after: int, name: str, tmp_path: Path

@@ -32,7 +32,7 @@ def test_two_ranks_with_a_gpu_each(kernels: str) -> None:
     check(kernels, 2, *PROGRAMS)
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.nightly)])
 def test_a_network_shared_out_over_gpus(ranks: int, kernels: str) -> None:
     check(kernels, ranks, "gpu_parallel")
 

@@ -91,6 +91,6 @@ def test_training_writes_what_it_promises_and_continues_exactly(
     assert lines[0]["lr"] > lines[1]["lr"] > lines[2]["lr"] > 0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_recipe_reaches_its_accuracy(tmp_path: Path) -> None:
     assert lenet.main(["--out", str(tmp_path)]) >= 0.98

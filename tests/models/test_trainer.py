@@ -61,10 +61,10 @@ def on_ranks(ranks: int, model: str, log: Path, steps: int, *more: str) -> list[
     ("model", "ranks", "options"),
     [
         ("gpt", 4, "--data-parallel 2 --tensor-parallel 2"),
-        ("bert", 2, "--auto-parallel"),
         ("bert", 2, "--pipeline 2"),
-        ("vit", 2, "--tensor-parallel 2"),
-        ("swin", 2, "--pipeline 2"),
+        pytest.param("bert", 2, "--auto-parallel", marks=pytest.mark.nightly),
+        pytest.param("vit", 2, "--tensor-parallel 2", marks=pytest.mark.nightly),
+        pytest.param("swin", 2, "--pipeline 2", marks=pytest.mark.nightly),
     ],
 )
 def test_networks_cut_up_by_options_train_as_on_one_device(
