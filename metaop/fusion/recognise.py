@@ -7,7 +7,8 @@ them. Matrix products in all transpositions, convolutions and their gradients ar
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from metaop.elementwise.meta_op import Elementwise
@@ -19,7 +20,7 @@ from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import Guard
 from metaop.unified_graph.dtype import int32
 from metaop.unified_graph.index_expr import Axis, IndexExpr, Lookup
-from metaop.unified_graph.node import Constant, Index, Input, Node, Shape
+from metaop.unified_graph.node import Constant, Index, Input, Node, Shape, topological
 from metaop.unified_graph.symbolic import usual_of
 
 # With fewer multiplications than this, a plain row kernel is faster than packing.
@@ -41,6 +42,19 @@ class Contraction:
     rows: tuple[int, ...]
     columns: tuple[int, ...]
     depth: tuple[int, ...]
+
+
+def presumed_buffers(outputs: Sequence[Node]) -> Callable[[Node], bool]:
+    """Whether a node will have a buffer, as far as that is known before kernels are chosen."""
+    readers = Counter(source for node in topological(outputs) for source in node.inputs)
+    readers.update(outputs)
+
+    def has_buffer(node: Node) -> bool:
+        if isinstance(node.op, (Elementwise, Constant, Index)):
+            return readers[node] > 1
+        return not isinstance(node.op, Reindex)
+
+    return has_buffer
 
 
 def recognise(node: Node, has_buffer: Callable[[Node], bool]) -> Contraction | None:

@@ -9,22 +9,21 @@ bounds the rounding error of long sums, because each part is summed separately.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from metaop.elementwise.meta_op import cast
 from metaop.fusion.kernel import reduced_axes
-from metaop.fusion.recognise import Contraction, recognise
+from metaop.fusion.recognise import Contraction, presumed_buffers, recognise
 from metaop.fusion.scan_blocks import in_blocks
 from metaop.fusion.simplify import simplify
 from metaop.fusion.triangles import Triangle, triangle_of
 from metaop.reduce.meta_op import Reduce, reduce_axes, reduce_with_map
-from metaop.reindex.meta_op import Reindex, reindex
+from metaop.reindex.meta_op import reindex
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import IndexMap, Within
 from metaop.unified_graph.index_expr import Axis, IndexExpr
-from metaop.unified_graph.node import Input, Node, Scalar, Shape, topological
+from metaop.unified_graph.node import Node, Scalar, Shape, topological
 from metaop.unified_graph.rewrite import rebuild
 from metaop.unified_graph.symbolic import hint_of
 
@@ -110,13 +109,7 @@ def cut_long_rows(source: Source) -> Cut | None:
 
 def in_two_stages(outputs: Sequence[Node], cut_of: Cutter, processors: int) -> list[Node]:
     """The outputs, with each cut reduction replaced by two."""
-    order = topological(outputs)
-    readers = Counter(source for node in order for source in node.inputs)
-    readers.update(outputs)
-
-    def has_buffer(node: Node) -> bool:
-        is_shared = readers[node] > 1 and not isinstance(node.op, Reindex)
-        return isinstance(node.op, (Input, Reduce)) or is_shared
+    has_buffer = presumed_buffers(outputs)
 
     def transform(node: Node) -> Node:
         reduced = reduced_axes(node)

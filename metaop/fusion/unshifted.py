@@ -10,17 +10,16 @@ The sums between take memory, so this pays only if many shifts leave the image.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from metaop.fusion.recognise import Contraction, sum_of_products
+from metaop.fusion.recognise import Contraction, presumed_buffers, sum_of_products
 from metaop.reduce.meta_op import Reduce, reduce_axes, reduce_with_map
 from metaop.reindex.meta_op import Reindex, reindex
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import IndexMap, Within
 from metaop.unified_graph.index_expr import Axis, IndexExpr
-from metaop.unified_graph.node import Input, Node, topological
+from metaop.unified_graph.node import Node
 from metaop.unified_graph.rewrite import rebuild
 from metaop.unified_graph.symbolic import hint_of, is_symbolic, surely_equal
 
@@ -52,12 +51,7 @@ def sum_before_shift(outputs: Sequence[Node], saves_products: bool = False) -> l
 
     Windows of three taps are compared with a method that `saves_products`, if there is one.
     """
-    readers = Counter(source for node in topological(outputs) for source in node.inputs)
-    readers.update(outputs)
-
-    def has_buffer(node: Node) -> bool:
-        is_shared = readers[node] > 1 and not isinstance(node.op, Reindex)
-        return isinstance(node.op, (Input, Reduce)) or is_shared
+    has_buffer = presumed_buffers(outputs)
 
     def transform(node: Node) -> Node:
         contraction = sum_of_products(node, has_buffer)
