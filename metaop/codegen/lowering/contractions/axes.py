@@ -102,7 +102,8 @@ class ContractionAxes(Lowering):
         place = dict(self.place)
         place.update(zip(axes, unravel_within(position, extents)))
         place.update(zip(self.contraction.depth, self.depth_at(step)))
-        ends = (*guards, Within(position, bound), Within(step, depth))
+        # Bounds of positions come first: they tell which slice of a factor is read.
+        ends = (Within(position, bound), Within(step, depth), *guards)
         return self.padded(factor, place, [guard for guard in ends if not guard.always])
 
     def depth_at(self, step: IndexExpr) -> tuple[IndexExpr, ...]:
