@@ -78,9 +78,10 @@ def test_a_changed_batch_size_compiles_in_its_first_step_only(compiled: list[str
     # Kernels of the general program have other arguments than those of the first size, and products
     # of few steps, of which the first size has one, another schedule. Its blocks of columns share
     # what is left over.
-    assert step(fitting) <= first // 2 + 2 and step(fitting) == 0
+    most = first // 2 + 2
+    assert step(fitting) <= most and step(fitting) == 0
     # The longest sums that one loop adds up bound the batches of a variant: one in each range.
-    assert sum(map(step, (200, 100, 50, 17))) <= first // 2
+    assert sum(map(step, (200, 100, 50, 17))) <= most
     assert sum(map(step, (2 * fitting, 33, 5, 64, 91, 180))) == 0
 
 
