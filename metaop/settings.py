@@ -194,12 +194,13 @@ def get(name: str) -> Any:
     Raises `ArgumentError` if the text of the variable is not a legal value.
     Example: `get("METAOP_DISK_CACHE")` is `True` unless the environment says otherwise.
     """
-    return _value(_BY_NAME[name], os.environ.get(name))
+    return _value(name, os.environ.get(name))
 
 
 # Some settings are read for every new signature.
 @functools.lru_cache(maxsize=256)
-def _value(setting: Setting, given: str | None) -> Any:
+def _value(name: str, given: str | None) -> Any:
+    setting = _BY_NAME[name]
     text = setting.default if given is None else given
     try:
         value = _PARSERS[setting.type](text)

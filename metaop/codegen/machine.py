@@ -9,6 +9,7 @@ read only thresholds.
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -154,6 +155,8 @@ def with_caches(processor: Processor, sizes: Mapping[int, int], line_bytes: int 
     )
 
 
+# Every program asks for the machine, and the files take a millisecond to read.
+@functools.cache
 def cache_sizes(folder: Path = CACHES) -> tuple[dict[int, int], int]:
     """The caches of data by their level, in bytes, and the size of a line.
 

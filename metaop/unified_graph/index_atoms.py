@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from metaop.unified_graph.interning import InternTable
-from metaop.unified_graph.symbolic import maximum
+from metaop.unified_graph.symbolic import is_symbolic, maximum
 
 if TYPE_CHECKING:
     from metaop.unified_graph.index_expr import IndexExpr
@@ -15,13 +15,17 @@ UNBOUNDED = 1 << 62
 
 
 class Atom:
-    """A term that an affine sum multiplies by a constant; subclasses are interned by content."""
+    """A term that an affine sum multiplies by a constant; subclasses are interned by content.
 
-    __slots__ = ("key", "low", "high", "order", "__weakref__")
+    It is plain if no number in it depends on the sizes of a program for any size.
+    """
+
+    __slots__ = ("key", "low", "high", "is_plain", "order", "__weakref__")
     _table: InternTable[Atom] = InternTable()
     key: tuple
     low: int
     high: int
+    is_plain: bool
     order: tuple[str, str, int] | None
 
     @classmethod
@@ -31,6 +35,9 @@ class Atom:
         if atom is None:
             atom = object.__new__(cls)
             atom.key, atom.low, atom.high, atom.order = key, low, high, None
+            # Some parts of the key are expressions, and a lookup has several.
+            parts = [part for entry in key for part in (entry if type(entry) is tuple else [entry])]
+            atom.is_plain = all(getattr(part, "is_plain", not is_symbolic(part)) for part in parts)
             for name, value in content.items():
                 setattr(atom, name, value)
             atom = Atom._table.add(key, atom)

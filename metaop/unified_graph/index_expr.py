@@ -36,12 +36,15 @@ from metaop.unified_graph.symbolic import (
 class IndexExpr:
     """An interned affine sum of atoms, with the range of values it can take."""
 
-    __slots__ = ("terms", "constant", "low", "high", "__weakref__")
+    __slots__ = ("terms", "constant", "low", "high", "is_plain", "_atoms", "__weakref__")
     _table: InternTable[IndexExpr] = InternTable()
     terms: tuple[tuple[Atom, int], ...]
     constant: int
     low: int
     high: int
+    # Whether no number in it depends on the sizes of a program for any size.
+    is_plain: bool
+    _atoms: tuple[Atom, ...] | None
 
     def __new__(cls, terms: tuple[tuple[Atom, int], ...], constant: int) -> IndexExpr:
         key = (terms, constant)
@@ -51,14 +54,17 @@ class IndexExpr:
         expr = object.__new__(cls)
         expr.terms, expr.constant = terms, constant
         low = high = constant
+        is_plain = type(constant) is int
         for atom, coefficient in terms:
+            is_plain = is_plain and atom.is_plain and type(coefficient) is int
             if coefficient > 0:
                 low += coefficient * atom.low
                 high += coefficient * atom.high
             else:
                 low += coefficient * atom.high
                 high += coefficient * atom.low
-        expr.low, expr.high = low, high
+        expr.low, expr.high, expr._atoms = low, high, None
+        expr.is_plain = is_plain
         return cls._table.add(key, expr)
 
     def __reduce__(self) -> tuple:
@@ -82,7 +88,7 @@ class IndexExpr:
             return self + other.constant
         if not self.terms:
             return other + self.constant
-        return _collect(self.terms + other.terms, self.constant + other.constant)
+        return _remembered(_sum, self, other)
 
     __radd__ = __add__
 
@@ -100,39 +106,19 @@ class IndexExpr:
             return self
         if surely_equal(factor, 0):
             return constant(0)
-        terms = tuple((atom, value * factor) for atom, value in self.terms)
-        return IndexExpr(terms, self.constant * factor)
+        return _remembered(_product, self, factor)
 
     __rmul__ = __mul__
 
     def __floordiv__(self, divisor: int) -> IndexExpr:
         if surely_equal(divisor, 1):
             return self
-        whole, rest = self._split(divisor)
-        if rest.is_within(divisor):
-            return whole
-        return whole + _quotient(rest, divisor)
+        return _remembered(_divided, self, divisor)
 
     def __mod__(self, divisor: int) -> IndexExpr:
         if surely_equal(divisor, 1):
             return constant(0)
-        _, rest = self._split(divisor)
-        if rest.is_within(divisor):
-            return rest
-        return _remainder(rest, divisor)
-
-    def _split(self, divisor: int) -> tuple[IndexExpr, IndexExpr]:
-        """`self = whole * divisor + rest` with every multiple of the divisor in `whole`."""
-        whole = tuple((a, c // divisor) for a, c in self.terms if divides(divisor, c))
-        rest = tuple((a, c) for a, c in self.terms if not divides(divisor, c))
-        steps = self.constant // divisor
-        remaining = IndexExpr(rest, self.constant - steps * divisor)
-        # A negative term may make the rest leave [0, divisor) at one end only: shift it back.
-        shift = remaining.low // divisor
-        if not surely_equal(shift, 0) and surely_less(remaining.high - shift * divisor, divisor):
-            steps += shift
-            remaining = remaining - shift * divisor
-        return IndexExpr(whole, steps), remaining
+        return _remembered(_rest, self, divisor)
 
     def is_within(self, extent: int) -> bool:
         """Whether all values are provably at least 0 and less than `extent`."""
@@ -148,16 +134,20 @@ class IndexExpr:
         """
         return substitute(self, replace, {})
 
-    def atoms(self) -> Iterable[Atom]:
-        """Every atom, including those inside other atoms, outermost first."""
-        pending: list[IndexExpr] = [self]
-        while pending:
-            for atom, _ in pending.pop().terms:
-                yield atom
-                if isinstance(atom, (Quotient, Remainder)):
-                    pending.append(atom.dividend)
-                elif isinstance(atom, Lookup):
-                    pending.extend(atom.indices)
+    def atoms(self) -> tuple[Atom, ...]:
+        """Every atom once, including those inside other atoms, outermost first."""
+        if self._atoms is None:
+            found: dict[Atom, None] = {}
+            pending: list[IndexExpr] = [self]
+            while pending:
+                for atom, _ in pending.pop().terms:
+                    found[atom] = None
+                    if isinstance(atom, (Quotient, Remainder)):
+                        pending.append(atom.dividend)
+                    elif isinstance(atom, Lookup):
+                        pending.extend(atom.indices)
+            self._atoms = tuple(found)
+        return self._atoms
 
     def __repr__(self) -> str:
         parts = []
@@ -167,6 +157,64 @@ class IndexExpr:
         if not surely_equal(self.constant, 0) or not parts:
             parts.append(str(self.constant))
         return " + ".join(parts).replace("+ -", "- ")
+
+
+# What `_remembered` knows: kernels that are alike compute the same indices again and again.
+_results: dict[tuple, IndexExpr] = {}
+_MOST_RESULTS = 1 << 15
+
+
+def _remembered(
+    operation: Callable[[IndexExpr, Any], IndexExpr], left: IndexExpr, right: Any
+) -> IndexExpr:
+    """The result of an operation, which is computed once for numbers that are plain.
+
+    What can be proved of symbols depends on what is known about them so far.
+    """
+    if not left.is_plain or not (
+        type(right) is int or (type(right) is IndexExpr and right.is_plain)
+    ):
+        return operation(left, right)
+    key = (operation, left, right)
+    found = _results.get(key)
+    if found is None:
+        if len(_results) >= _MOST_RESULTS:
+            _results.clear()
+        found = _results[key] = operation(left, right)
+    return found
+
+
+def _sum(left: IndexExpr, right: IndexExpr) -> IndexExpr:
+    return _collect(left.terms + right.terms, left.constant + right.constant)
+
+
+def _product(expr: IndexExpr, factor: int) -> IndexExpr:
+    terms = tuple((atom, value * factor) for atom, value in expr.terms)
+    return IndexExpr(terms, expr.constant * factor)
+
+
+def _divided(expr: IndexExpr, divisor: int) -> IndexExpr:
+    whole, rest = _split(expr, divisor)
+    return whole if rest.is_within(divisor) else whole + _quotient(rest, divisor)
+
+
+def _rest(expr: IndexExpr, divisor: int) -> IndexExpr:
+    _, rest = _split(expr, divisor)
+    return rest if rest.is_within(divisor) else _remainder(rest, divisor)
+
+
+def _split(expr: IndexExpr, divisor: int) -> tuple[IndexExpr, IndexExpr]:
+    """`expr = whole * divisor + rest` with every multiple of the divisor in `whole`."""
+    whole = tuple((a, c // divisor) for a, c in expr.terms if divides(divisor, c))
+    rest = tuple((a, c) for a, c in expr.terms if not divides(divisor, c))
+    steps = expr.constant // divisor
+    remaining = IndexExpr(rest, expr.constant - steps * divisor)
+    # A negative term may make the rest leave [0, divisor) at one end only: shift it back.
+    shift = remaining.low // divisor
+    if not surely_equal(shift, 0) and surely_less(remaining.high - shift * divisor, divisor):
+        steps += shift
+        remaining = remaining - shift * divisor
+    return IndexExpr(whole, steps), remaining
 
 
 def _collect(terms: Sequence[tuple[Atom, int]], offset: int) -> IndexExpr:
@@ -284,7 +332,7 @@ def _remainder(rest: IndexExpr, divisor: int) -> IndexExpr:
 
 def constant(value: int) -> IndexExpr:
     """The expression that is always `value`."""
-    return IndexExpr((), as_integer(value))
+    return IndexExpr((), value if type(value) is int else as_integer(value))
 
 
 def axis(name: int | str, extent: int) -> IndexExpr:

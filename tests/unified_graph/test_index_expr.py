@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import Divisible, IndexMap, Within
 from metaop.unified_graph.index_expr import Atom, IndexExpr, evaluate
+from metaop.unified_graph.shape_env import ShapeEnv
 
 EXTENTS = (4, 6, 5)
 AXES = tuple(index_expr.axis(k, extent) for k, extent in enumerate(EXTENTS))
@@ -191,3 +192,32 @@ def test_a_remainder_without_multiples_of_its_divisor_joins_its_quotient() -> No
     assert (number // 3) * 3 + number % 3 is number
     rows = number // 3 % 5
     assert rows * 3 + number % 3 is number % 15
+
+
+def test_expressions_know_whether_sizes_are_in_them() -> None:
+    env = ShapeEnv()
+    n = env.symbol(6)
+    i, entry = index_expr.axis(0, 12), index_expr.lookup(0, [index_expr.axis(1, 3)], 1)
+    plain = [i, i * 3 + 1, (i + 1) // 5, (i + 1) % 5, entry * 2, (entry * 2 + i) // 7]
+    sized = [
+        index_expr.axis(0, n),
+        i * n,
+        i + n,
+        (i + 1) // n,
+        (i + 1) % n,
+        entry * n,
+        (entry * n + i) // 7,
+    ]
+    sized += [index_expr.lookup(0, [index_expr.axis(0, n)], 4), index_expr.lookup(0, [i], n)]
+    assert all(expr.is_plain for expr in plain)
+    assert not any(expr.is_plain for expr in sized)
+
+
+def test_what_is_known_of_sizes_later_counts() -> None:
+    """Results are remembered, but not those of which more may be proved later."""
+    env, i = ShapeEnv(), index_expr.axis(0, 12)
+    n = env.symbol(100)
+    assert not (i // n).is_constant
+    assert n > 64
+    assert i // n is index_expr.constant(0) and i % n is i
+    assert (i * 5 + 3) // 5 is i

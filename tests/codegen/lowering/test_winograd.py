@@ -147,7 +147,8 @@ def test_nests_mean_the_convolution(make: Maker, results: int) -> None:
 @pytest.mark.parametrize("count, window", [(2, 3), (4, 3), (3, 3), (2, 5), (1, 3)])
 def test_short_products_are_exact(count: int, window: int) -> None:
     product = short_product(count, window)
-    data, taps, output = (np.array(matrix, np.float64) for matrix in product[1:])
+    matrices = product.data, product.window, product.output
+    data, taps, output = (np.array(matrix, np.float64) for matrix in matrices)
     random = np.random.default_rng(count)
     x, w = random.standard_normal(count + window - 1), random.standard_normal(window)
     np.testing.assert_allclose(output @ ((taps @ w) * (data @ x)), np.correlate(x, w), rtol=1e-12)

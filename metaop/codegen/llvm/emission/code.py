@@ -44,7 +44,7 @@ class Code(Builder):
         super().__init__(target)
         self.scopes = [Scope("entry")]
         self.lines = self.scopes[0].lines
-        self.level_of: dict[str, int] = {}
+        self.level_of: dict[str | int, int] = {}
         self.level = 0
         self._earlier: dict[str, str] = self.scopes[0].known
         self._known: dict[str, str] = self.scopes[0].known
@@ -58,10 +58,14 @@ class Code(Builder):
         """The level of the current code."""
         return len(self.scopes) - 1
 
-    def level_among(self, *operands: str) -> int:
+    def level_among(self, *operands: str | int) -> int:
         """The level of an instruction with these operands; constants have level 0."""
-        level_of = self.level_of
-        return max([level_of.get(operand, 0) for operand in operands], default=0)
+        level_of, highest = self.level_of, 0
+        for operand in operands:
+            level = level_of.get(operand, 0)
+            if level > highest:
+                highest = level
+        return highest
 
     # --- placing ----------------------------------------------------------------------------
 

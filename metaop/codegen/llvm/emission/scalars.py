@@ -44,11 +44,11 @@ class ScalarArithmetic:
             return right
         if isinstance(left, int) and isinstance(right, int) and operation in _FOLD:
             return _FOLD[operation](left, right)
-        divides = operation[1:] in ("div", "rem")
+        divides = operation in _DIVISIONS
         if divides and isinstance(left, str) and isinstance(right, int) and left in self.limits:
             return self._divided_by_literal(operation[1:], left, right)
         code = self.code
-        level = code.level_among(str(left), str(right))
+        level = code.level_among(left, right)
         if divides and isinstance(right, str):
             level = code.safe_level(level)  # an argument of 0 traps
         name = code.at(level, f"{operation} i64 {left}, {right}")
@@ -65,7 +65,7 @@ class ScalarArithmetic:
             self.limits[name] = first + second
         elif operation == "mul":
             self.limits[name] = first * second if first and second else 0  # not NaN of 0 * inf
-        elif operation[1:] in ("div", "rem"):
+        elif operation in _DIVISIONS:
             self.limits[name] = first
 
     def _divided_by_literal(self, operation: str, left: str, divisor: int) -> Coefficient:
@@ -153,6 +153,7 @@ def reciprocal(divisor: int, limit: int, bits: int) -> tuple[int, int] | None:
     return None
 
 
+_DIVISIONS = ("udiv", "urem", "sdiv", "srem")
 _FOLD = {
     "add": lambda left, right: left + right,
     "sub": lambda left, right: left - right,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import llvmlite.binding as llvm
 
 # A part of the key of every cached object: increment it if the passes or the options below change.
-VERSION = "6"
+VERSION = "7"
 # Levels of LLVM's code generator. Around register tiles the higher one compiles an eighth longer
 # without gain; searches along columns run a tenth faster with it.
 _LEVEL, _LEVEL_AS_WRITTEN = 2, 1
@@ -65,7 +65,7 @@ def _generating(
     """The code generator, with its options for a text, and the module after LLVM's passes."""
     as_written = AS_WRITTEN in ir_text
     level = _LEVEL_QUICK if quick else _LEVEL_AS_WRITTEN if as_written else _LEVEL
-    module = _module(ir_text, target, optimise)
+    module = _module(ir_text, target, optimise, quick)
     with _loops(as_written or _is_long(ir_text)):
         yield _machine(target, level), module
 
@@ -149,7 +149,7 @@ def new_machine(target: Target, level: int = _LEVEL) -> llvm.TargetMachine:
     )
 
 
-def _module(ir_text: str, target: Target, optimise: bool) -> llvm.ModuleRef:
+def _module(ir_text: str, target: Target, optimise: bool, quick: bool = False) -> llvm.ModuleRef:
     machine = _machine(target)
     try:
         module = llvm_binding().parse_assembly(ir_text)
@@ -159,27 +159,29 @@ def _module(ir_text: str, target: Target, optimise: bool) -> llvm.ModuleRef:
     except RuntimeError as error:
         raise InternalError(f"LLVM refuses the generated code: {error}\n{ir_text}") from None
     if optimise:
-        _run_passes(module, target)
+        _run_passes(module, target, quick)
     return module
 
 
-def _run_passes(module: llvm.ModuleRef, target: Target) -> None:
-    passes, builder = _passes(target, next(_runs) // _RUNS_OF_PASSES)
+def _run_passes(module: llvm.ModuleRef, target: Target, quick: bool) -> None:
+    passes, builder = _passes(target, quick, next(_runs) // _RUNS_OF_PASSES)
     passes.run(module, builder)
 
 
-@functools.lru_cache(maxsize=1)
-def _passes(target: Target, generation: int) -> tuple[Any, Any]:
+@functools.lru_cache(maxsize=2)
+def _passes(target: Target, quick: bool, generation: int) -> tuple[Any, Any]:
     """The passes that pay for kernels, whose vectors and loops are already explicit.
 
-    They take a quarter of the time of code generation. The default pipeline takes as long as code
-    generation and produces the same inner loops of a contraction.
+    They take a quarter of the time of code generation, nearly all of it to combine instructions,
+    for which quick code does not wait. The default pipeline takes as long as code generation and
+    produces the same inner loops of a contraction.
     """
     binding = llvm_binding()
     passes = binding.create_new_module_pass_manager()
     passes.add_always_inliner_pass()
     passes.add_sroa_pass()
-    passes.add_instruction_combine_pass()
+    if not quick:
+        passes.add_instruction_combine_pass()
     passes.add_simplify_cfg_pass()
     tuning = binding.create_pipeline_tuning_options()
     return passes, binding.create_pass_builder(_machine(target), tuning)

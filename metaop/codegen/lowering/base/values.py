@@ -184,15 +184,13 @@ class Values(NestBuilder):
 
     def _depth(self, exprs: Iterable[IndexExpr]) -> int:
         """The innermost open body whose axis (or bound value) one of the expressions needs."""
-        deepest = 0
-        axes = {scope.axis: depth for depth, scope in enumerate(self.scopes)}
-        for expr in exprs:
-            for atom in self._in_loops(expr).atoms():
-                if isinstance(atom, Axis):
-                    deepest = max(deepest, axes.get(str(atom.name), 0))
-                elif isinstance(atom, Symbol):
-                    deepest = max(deepest, self.depth_of_name.get(atom.name, 0))
-        return deepest
+        atoms = {atom for expr in exprs for atom in self._in_loops(expr).atoms()}
+        names = {str(atom.name) for atom in atoms if isinstance(atom, Axis)}
+        bound = [self.depth_of_name.get(x.name, 0) for x in atoms if isinstance(x, Symbol)]
+        depth = len(self.scopes) - 1
+        while depth and self.scopes[depth].axis not in names:
+            depth -= 1
+        return max([depth, *bound])
 
     def depth_of(self, node: Node, at: Indices, guards: Guards) -> int:
         """The number of the outermost open body in which a node can be computed."""

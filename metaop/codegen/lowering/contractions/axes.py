@@ -31,6 +31,8 @@ from metaop.unified_graph.symbolic import hint_of
 
 # Axes, their extents, a position among them, and its bound, which a block may exceed.
 Outer = tuple[tuple[int, ...], list[int], IndexExpr, int]
+# The dtype in memory of a factor, and its strides along named axes.
+_Strides = tuple[DType, dict[str, int]]
 
 
 class ContractionAxes(Lowering):
@@ -47,6 +49,7 @@ class ContractionAxes(Lowering):
         contraction = kernel.contraction
         assert contraction is not None
         self.case = case
+        self._known_strides: dict[tuple, _Strides | None] = {}
         kept = [
             tuple(k for k in axes if k not in case.fixed)
             for axes in (contraction.batch, contraction.rows, contraction.columns)
@@ -180,16 +183,22 @@ class ContractionAxes(Lowering):
 
         0 represents a stride that is not constant. None if the left factor is not a buffer.
         """
-        found = self._strides(self.contraction.left, "r", first)
+        found = self._strides_of(self.contraction.left, "r", first)
         return None if found is None or found[0] is not self.in_place else found[1]
 
     def right_strides(self) -> dict[str, int] | None:
         """The strides of the right factor, along the columns "c"; its dtype may be narrower."""
-        found = self._strides(self.contraction.right, "c", 0)
+        found = self._strides_of(self.contraction.right, "c", 0)
         return None if found is None else found[1]
 
-    def _strides(self, factor: Node, outer: str, first: int) -> tuple[DType, dict[str, int]] | None:
+    def _strides_of(self, factor: Node, outer: str, first: int) -> _Strides | None:
         """The dtype in memory of a factor, and its strides."""
+        key = factor, outer, first, self.contraction.depth
+        if key not in self._known_strides:
+            self._known_strides[key] = self._strides(factor, outer, first)
+        return self._known_strides[key]
+
+    def _strides(self, factor: Node, outer: str, first: int) -> _Strides | None:
         probe = Values(Lowering(self.kernel, self.storage, {}), self.values.uses)
         contraction = self.contraction
         extents = {

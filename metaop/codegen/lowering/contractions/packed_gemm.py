@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Sequence
+from functools import partial
 
 from metaop.codegen.lowering.base.blocks import Tile
 from metaop.codegen.lowering.base.kernel import LoweredKernel
@@ -68,10 +69,12 @@ class PackedGemm(Tiling):
         for case in parts:
             if case.is_empty and filled:
                 continue
-            one, other, third = (cls(kernel, storage, uses, tile, threads, case) for _ in range(3))
+            # Each launch has a nest, and so a tiling, of its own.
+            made = partial(cls, kernel, storage, uses, tile, threads, case)
+            one = made()
             found += one.preparations()
-            found += [lower_relayout(other)] if one.prepared is not None else []
-            found += [lower_packing(third)] if one.packed is not None else []
+            found += [lower_relayout(made())] if one.prepared is not None else []
+            found += [lower_packing(made())] if one.packed is not None else []
             found.append(one.lower())
         return found
 

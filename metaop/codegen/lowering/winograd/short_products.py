@@ -12,10 +12,10 @@ results of a 3 x 3 window half as much as the usual ±1 and ±2 (`rounding.ampli
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from math import prod
-from typing import NamedTuple
 
 from metaop.codegen.nest import ir
 from metaop.unified_graph.dtype import DType
@@ -26,8 +26,12 @@ _POINTS = (Fraction(0), Fraction(5, 8), Fraction(-5, 8), Fraction(8, 5), Fractio
 _FEW_POINTS = (Fraction(0), Fraction(1), Fraction(-1))
 
 
-class ShortProduct(NamedTuple):
-    """The matrices for `results` results at once: of the data, of the window, of the results."""
+@dataclass(frozen=True, eq=False)
+class ShortProduct:
+    """The matrices for `results` results at once: of the data, of the window, of the results.
+
+    There is one of each, so that none is compared number by number.
+    """
 
     results: int
     data: Matrix
