@@ -6,6 +6,7 @@ for any size exists, nothing does.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,7 +18,8 @@ from metaop.unified_graph.symbolic import NotGeneralError
 from metaop.unified_graph.symbolic_signature import Symbols
 from metaop.unified_graph.tensor_type import TensorType
 
-# The most rules per structure: a few thresholds split its numbers into cases.
+# The most rules per structure: a few thresholds split its numbers into cases. The search for one
+# more, or for one where a few were not found, costs as much as expanding, so it gets ever rarer.
 _MOST_RULES = 4
 # With more signatures of a structure than this, a loop records them: no network has so many layers.
 _MANY = 64
@@ -99,26 +101,38 @@ class ShapeRule:
 
 
 class Rules:
-    """The rules of a structure; numbers that differ from `others` become symbols."""
+    """The rules of a structure; numbers that differ from `others` become symbols.
+
+    The rules that were used last are kept.
+    """
 
     def __init__(self, others: Sequence[float]) -> None:
         self._others = others
-        self._rules: list[ShapeRule] = []
-        self._refusals = 0
+        self._rules: deque[ShapeRule] = deque(maxlen=_MOST_RULES)
+        self._searches = 0
+        # How many signatures are expanded before the next search, and how many will be after it.
+        self._wait, self._patience = 0, 1
 
     def found_for(self, signature: Signature) -> tuple[ShapeRule, list[TensorType]] | None:
         """The rule for a signature without types, and the types; None if there is no rule."""
         numbers = signature.numbers
         if numbers == self._others:
             return None
-        for rule in self._rules:
+        for place, rule in enumerate(self._rules):
             types = rule.types_for(numbers)
             if types is not None:
                 if get("METAOP_VERIFY"):
                     _check(signature, rule, types)
+                if place:
+                    self._rules.remove(rule)
+                    self._rules.appendleft(rule)
                 return rule, types
-        if len(self._rules) + self._refusals >= _MOST_RULES:
+        if self._wait:
+            self._wait -= 1
             return None
+        self._searches += 1
+        if self._searches >= _MOST_RULES:
+            self._wait, self._patience = self._patience, 2 * self._patience
         # The user's errors are raised here.
         exact = Signature(signature.composite, signature.input_types, signature.attributes)
         try:
@@ -132,9 +146,8 @@ class Rules:
                 raise
             types = None
         if types is None or types[: len(exact.types)] != exact.types:
-            self._refusals += 1
             return None
-        self._rules.append(rule)
+        self._rules.appendleft(rule)
         return rule, types
 
 

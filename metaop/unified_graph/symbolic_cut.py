@@ -16,10 +16,16 @@ from metaop.unified_graph.symbolic_signature import Symbols
 def structure_key(subgraph: Subgraph) -> Hashable:
     """The key of a subgraph without its numbers."""
     words: list[Hashable] = [parted(leaf.type)[0] for leaf in subgraph.leaves]
+    makers = {call.inputs[0] for call in subgraph.order if call.signature is None}
     for call in subgraph.order:
         signature = call.signature
-        # Further outputs are numbered in the order in which gradients requested them.
-        words.append(None if signature is None else (signature.structure, *signature.gradients))
+        if signature is None:
+            words.append(None)
+        elif call in makers:
+            # Further outputs are numbered in the order in which gradients requested them.
+            words.append((signature.structure, *signature.gradients))
+        else:
+            words.append(signature.structure)
     return (*words, *subgraph.wiring)
 
 

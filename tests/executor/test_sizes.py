@@ -381,6 +381,26 @@ def test_one_length_after_the_other_makes_two_programs(made: dict[str, int]) -> 
         assert made["programs"] == before + (length < 6)
 
 
+def test_sizes_seen_in_training_take_the_same_program_in_evaluation(made: dict[str, int]) -> None:
+    """The gradients that were once requested of a signature matter to those who read them."""
+    F, scale = metaop.nn.functional, weight(metaop, 24)
+
+    def forward(length: int) -> metaop.Tensor:
+        return F.layer_norm(metaop.ones(length, 24).cumsum(0), (24,), scale).softmax(0)
+
+    def evaluated(length: int) -> int:
+        before = made["programs"]
+        with metaop.no_grad():
+            forward(length).numpy()
+        return made["programs"] - before
+
+    assert [evaluated(length) for length in (11, 13)] == [1, 1]
+    for length in (14, 17, 19):
+        forward(length).square().sum().backward()
+        assert scale.grad.numpy().shape == (24,)
+        assert not evaluated(length)
+
+
 def test_sizes_of_zero_and_one_are_right(made: dict[str, int]) -> None:
     for rows, columns in [(5, 4), (6, 7), (0, 3), (1, 3), (4, 1), (1, 1), (0, 0), (9, 2), (2, 0)]:
         values = np.random.default_rng(rows).standard_normal((rows, columns)).astype(np.float32)

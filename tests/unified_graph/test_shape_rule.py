@@ -12,9 +12,11 @@ import torch
 import metaop
 from metaop import executor
 from metaop.errors import ShapeError
+from metaop.unified_graph import shape_rule
 from metaop.unified_graph.composite import Signature
 from metaop.unified_graph.recording import Call
 from metaop.unified_graph.shape_rule import ShapeRule
+from metaop.unified_graph.symbolic import NotGeneralError
 
 Function = Callable[[Any, Any, Any], Any]
 
@@ -89,6 +91,31 @@ def test_nothing_is_expanded_for_further_sizes(monkeypatch: pytest.MonkeyPatch) 
         shapes = [kind.shape for kind in signature.types]
         assert [node.shape for node in signature.outputs] == shapes
     assert len(expanded) > 5
+
+
+def test_a_rule_is_searched_ever_more_rarely_but_never_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    searches: list[int] = []
+
+    class Found(ShapeRule):
+        def __init__(self, concrete: Signature, others: Sequence[float]) -> None:
+            if concrete.composite is first.composite:
+                searches.append(concrete.input_types[0].shape[0])
+            if len(searches) < 8:
+                raise NotGeneralError("one of many thresholds")
+            super().__init__(concrete, others)
+
+    def recorded(rows: int) -> Signature:
+        return signatures_of((metaop.ones(rows, 777) * 3)._call)[-1]
+
+    monkeypatch.setattr(shape_rule, "ShapeRule", Found)
+    first = recorded(1200)
+    first.structure.rules = shape_rule.Rules(first.numbers)
+    by_rule = [recorded(rows).rule is not None for rows in range(1201, 1300)]
+    assert by_rule.index(True) < 40 and all(by_rule[by_rule.index(True) :])
+    waits = np.diff(searches)
+    assert len(searches) == 8 and list(waits) == sorted(waits) and waits[-1] > 2 * waits[0]
 
 
 def test_gradients_of_further_sizes_take_the_types_of_their_signatures(
