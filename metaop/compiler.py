@@ -293,7 +293,11 @@ def local_compiler(device: Device) -> Callable[[Sequence[Node], Sequence[Node]],
     backend, index = backend_named(backend_of(device)), device.index or 0
     machine, make = machine_of(backend, index, is_part=True), backend.local
     assert make is not None
-    return lambda inputs, outputs: make(schedule(inputs, outputs, machine), index)
+
+    def compiled(inputs: Sequence[Node], outputs: Sequence[Node]) -> LocalProgram:
+        return make(inputs, outputs, lambda: schedule(inputs, outputs, machine), index)
+
+    return compiled
 
 
 def _distributed_program(subgraph: Subgraph, scheduled: Callable[[], Schedule]) -> Program:

@@ -12,9 +12,12 @@ if TYPE_CHECKING:
     from metaop.codegen.nest.ir import LoopNest
     from metaop.codegen.schedule import Schedule
     from metaop.unified_graph.cut import Subgraph
+    from metaop.unified_graph.node import Node
     from metaop.unified_graph.symbolic_cut import SymbolicCut
 
 Argument = Buffer | int | float | bool
+# Runs the passes.
+Scheduled = Callable[[], "Schedule"]
 
 
 class Program(Protocol):
@@ -115,15 +118,15 @@ class Backend(NamedTuple):
     `program` makes the program of a subgraph; it calls its argument to run the passes, unless it
     knows the result. `machine` describes the device with a given index to the passes, and `source`
     prints a nest in the backend's language. Without these two no pass runs, and the program gets
-    the recorded meta-operators. `general` is `program` on symbolic sizes. `local` makes the part
-    of a schedule that a rank runs on the device with a given index.
+    the recorded meta-operators. `general` is `program` on symbolic sizes. `local` makes what a rank
+    runs on the device with a given index, from inputs to outputs.
     """
 
-    program: Callable[[Subgraph, Callable[[], Schedule]], Program]
+    program: Callable[[Subgraph, Scheduled], Program]
     machine: Callable[[int], Machine] | None = None
     source: Callable[[LoopNest], str] | None = None
-    general: Callable[[SymbolicCut, Callable[[], Schedule]], GeneralProgram] | None = None
-    local: Callable[[Schedule, int], LocalProgram] | None = None
+    general: Callable[[SymbolicCut, Scheduled], GeneralProgram] | None = None
+    local: Callable[[Sequence[Node], Sequence[Node], Scheduled, int], LocalProgram] | None = None
 
 
 class Observer(Protocol):

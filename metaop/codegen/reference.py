@@ -16,6 +16,7 @@ from metaop.unified_graph.faults import INDEX_OUT_OF_RANGE, Fault
 
 if TYPE_CHECKING:
     from metaop.codegen.schedule import Schedule
+    from metaop.unified_graph.node import Node
 
 
 class ReferenceProgram:
@@ -47,8 +48,8 @@ class ReferenceLocalProgram:
 
     arena_bytes = 0
 
-    def __init__(self, schedule: Schedule) -> None:
-        self.outputs = with_short_scans(schedule.outputs)
+    def __init__(self, outputs: Sequence[Node]) -> None:
+        self.outputs = with_short_scans(outputs)
 
     def __call__(
         self, arrays: Sequence[np.ndarray], ready: Callable[[int, Any], None] | None = None
@@ -64,8 +65,10 @@ def _program(subgraph: Subgraph, scheduled: Callable[[], Schedule]) -> Reference
     return ReferenceProgram(scheduled())
 
 
-def _local(schedule: Schedule, index: int) -> ReferenceLocalProgram:
-    return ReferenceLocalProgram(schedule)
+def _local(
+    inputs: Sequence[Node], outputs: Sequence[Node], scheduled: Callable[[], Schedule], index: int
+) -> ReferenceLocalProgram:
+    return ReferenceLocalProgram(outputs)
 
 
 # It is also the oracle of the passes, so none of them runs.

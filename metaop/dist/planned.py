@@ -85,14 +85,14 @@ class PlannedProgram:
 
         def ready(number: int, result: np.ndarray | None) -> None:
             if result is not None:
-                values[goals[number]][rank] = _numbers(result, goals[number][0])
+                values[goals[number]][rank] = result
             sending.progress()
 
         # Simulated ranks compute one after another, so no collective can overlap with kernels.
         overlaps = len(self.world.owned) == 1 and self.buckets[k]
         results = program(sources, ready) if overlaps else program(sources)
         for goal, result in zip(goals, results):
-            values[goal][rank] = _numbers(result, goal[0])
+            values[goal][rank] = result
 
     def _note(self, values: dict[State, Parts], stage: int | None) -> None:
         for rank in self.world.owned:
@@ -155,13 +155,6 @@ class _Sending:
                 part = flat[start : start + like.size].reshape(like.shape)
                 self.values.setdefault((node, move.target), {})[rank] = part
                 start += like.size
-
-
-def _numbers(result: np.ndarray, node: Node) -> np.ndarray:
-    """A local result as numbers of the node's type: kernels write complex ones as pairs."""
-    if not node.dtype.is_complex or result.dtype == node.dtype.numpy:
-        return result
-    return result.view(node.dtype.numpy)[..., 0]
 
 
 def stage_goals(plan: Plan) -> list[list[State]]:

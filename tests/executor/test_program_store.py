@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 
 import metaop
+from metaop import compiler
 from metaop.codegen.caches.fingerprint import subgraph_fingerprint
 from metaop.codegen.llvm.layout import from_bytes, layout_of, to_bytes
 from metaop.codegen.llvm.machine import host_machine
+from metaop.codegen.llvm.objects.stored import store_object, stored
 from metaop.compiler import schedule
 from metaop.executor import pending_subgraph
 
@@ -43,6 +45,10 @@ print(json.dumps([w.grad.tolist(), loss.item(), len(scheduled)]))
 
 
 def _run(folder: Path, mode: str = "") -> tuple[np.ndarray, float, int]:
+    return _result(_started(folder, mode))
+
+
+def _started(folder: Path, mode: str = "") -> subprocess.Popen[str]:
     environment = {
         **os.environ,
         "METAOP_CACHE_DIR": str(folder),
@@ -51,8 +57,13 @@ def _run(folder: Path, mode: str = "") -> tuple[np.ndarray, float, int]:
         "PYTHONPATH": str(Path(metaop.__file__).parent.parent),
     }
     command = [sys.executable, "-c", _STEP, mode]
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    gradient, loss, scheduled = json.loads(result.stdout)
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+
+
+def _result(process: subprocess.Popen[str]) -> tuple[np.ndarray, float, int]:
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 0
+    gradient, loss, scheduled = json.loads(output)
     return np.array(gradient), loss, scheduled
 
 
@@ -64,6 +75,55 @@ def test_second_process_compiles_nothing(tmp_path: Path) -> None:
     for again in (second, other):
         np.testing.assert_array_equal(first[0], again[0])
         assert first[1] == again[1]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no locks of files")
+def test_of_processes_that_start_together_one_makes_each_program(tmp_path: Path) -> None:
+    together = [_result(process) for process in [_started(tmp_path) for _ in range(3)]]
+    alone = _run(tmp_path)
+    assert sum(scheduled for _, _, scheduled in together) == _run(tmp_path / "other")[2]
+    for gradient, loss, _ in together:
+        np.testing.assert_array_equal(gradient, alone[0])
+        assert loss == alone[1]
+    assert not list(tmp_path.glob("*.lock"))
+
+
+def test_kernels_of_which_another_process_left_the_text_are_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if the process that made the program had ended before all kernels were compiled."""
+    monkeypatch.setenv("METAOP_CACHE_DIR", str(tmp_path))
+    first = _run(tmp_path)
+    quick = list(tmp_path.glob("*-quick.object"))
+    assert quick
+    for path in quick:
+        key = path.name.removesuffix("-quick.object")
+        found = stored(key)
+        assert found is not None and found.packed is not None
+        store_object(key, b"", found.packed)
+    second = _run(tmp_path)
+    assert second[2] == 0
+    np.testing.assert_array_equal(first[0], second[0])
+
+
+def test_parts_of_distributed_programs_are_found_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("METAOP_CACHE_DIR", str(tmp_path))
+    scheduled: list[int] = []
+    original = compiler.schedule
+    monkeypatch.setattr(
+        compiler, "schedule", lambda *arguments: scheduled.append(1) or original(*arguments)
+    )
+    numbers = np.random.default_rng(0).standard_normal((7, 5, 2)).view(np.complex128)[..., 0]
+    x = metaop.tensor(numbers)
+    inputs, outputs = pending_subgraph([(x.exp() * x).sum(1)._call]).expand()
+    part = compiler.local_compiler(metaop.device("cpu"))
+    first, second = (part(inputs, outputs)([numbers])[0] for _ in range(2))
+    assert len(scheduled) == 1
+    assert first.shape == (7,) and first.dtype == np.complex128
+    np.testing.assert_allclose(first, (np.exp(numbers) * numbers).sum(1), rtol=1e-12)
+    np.testing.assert_array_equal(first, second)
 
 
 def test_damaged_and_missing_entries_count_as_absent(tmp_path: Path) -> None:

@@ -23,6 +23,8 @@ def small_swin(module: Any, kind: Any = None) -> Any:
     return kind(2, 8, (2, 2), (2, 4), 3, stochastic_depth_prob=0.0, num_classes=10)
 
 
+# At night only: networks of the layers of others, each of which takes half a minute to compile.
+NIGHTLY = ("efficientnet_v2", "mnasnet", "swin_v2")
 NETWORKS: list[tuple[str, Callable[[Any], Any], int]] = [
     ("densenet", lambda m: m.DenseNet(4, (2, 2), 8, num_classes=10), 24),
     ("mobilenet_v3", lambda m: m.MobileNetV3("small", 10, 0.25, 0.0, 1), 32),
@@ -41,7 +43,13 @@ NETWORKS: list[tuple[str, Callable[[Any], Any], int]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "build", "size"), NETWORKS)
+@pytest.mark.parametrize(
+    ("name", "build", "size"),
+    [
+        pytest.param(*one, marks=[pytest.mark.nightly] if one[0] in NIGHTLY else [])
+        for one in NETWORKS
+    ],
+)
 def test_values_gradients_and_steps_are_those_of_torch(
     name: str, build: Callable[[Any], Any], size: int
 ) -> None:

@@ -7,15 +7,25 @@ import functools
 import hashlib
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from metaop import settings
 
+try:
+    import fcntl
+except ImportError:
+    fcntl = None  # type: ignore[assignment]
+
 _MAGIC = b"metaop object 1\n"
 _HEADER = len(_MAGIC) + hashlib.sha256().digest_size
 _SUFFIX = ".object"
 _TEMPORARY = ".partial"
+_LOCK = ".lock"
+# The seconds for which a process waits for another one that makes what it needs, and those after
+# which it looks again.
+_LONGEST_WAIT, _PAUSE = 120.0, 0.005
 # After an eviction the folder is this full, so that not every later write evicts again.
 _KEPT_SHARE = 0.8
 _WRITES_BEFORE_LISTING = 64
@@ -61,6 +71,35 @@ class DiskCache:
         self._account(len(content))
         return True
 
+    def remove(self, key: str) -> None:
+        """Removes what is stored under `key`, if anything is."""
+        with contextlib.suppress(OSError):
+            os.unlink(self._path(key))
+
+    @contextlib.contextmanager
+    def alone(self, key: str) -> Iterator[None]:
+        """A scope for what makes an entry, in which processes that share the folder take turns.
+
+        So all but the first find the entry. A process that waits too long, or in whose folder there
+        are no locks, goes on; the lock of one that dies is free.
+        """
+        path = self.directory / (key + _LOCK)
+        try:
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError:
+            yield
+            return
+        try:
+            end = time.monotonic() + _LONGEST_WAIT
+            while not _is_locked(descriptor) and time.monotonic() < end:
+                time.sleep(_PAUSE)
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+            os.close(descriptor)
+
     def keys(self) -> list[str]:
         """The keys of all entries in order, including damaged ones."""
         try:
@@ -103,7 +142,7 @@ class DiskCache:
         """(last use, bytes, path) of each file of the cache, including those of dead writers."""
         with contextlib.suppress(OSError), os.scandir(self.directory) as files:
             for file in files:
-                if file.name.endswith((_SUFFIX, _TEMPORARY)):
+                if file.name.endswith((_SUFFIX, _TEMPORARY, _LOCK)):
                     with contextlib.suppress(OSError):
                         status = file.stat()
                         yield status.st_mtime, status.st_size, file.path
@@ -128,6 +167,19 @@ def shared_cache() -> DiskCache | None:
 
 
 cache_at = functools.cache(DiskCache)
+
+
+def _is_locked(descriptor: int) -> bool:
+    """Locks a file unless another process has; where a system has no locks, nobody waits."""
+    if fcntl is None:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
 
 
 def _header(key: str, payload: bytes) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from metaop.codegen.backend import Backend
@@ -15,6 +15,7 @@ from metaop.codegen.lowering import Machine
 from metaop.codegen.schedule import Schedule
 from metaop.errors import DeviceError
 from metaop.unified_graph.cut import Subgraph
+from metaop.unified_graph.node import Node
 
 
 def _program(subgraph: Subgraph, scheduled: Callable[[], Schedule]) -> CudaProgram:
@@ -30,8 +31,10 @@ def _machine(index: int) -> Machine:
         return LARGE_GPU
 
 
-def _local(schedule: Schedule, index: int) -> CudaLocalProgram:
-    return CudaLocalProgram(schedule, runtime(index))
+def _local(
+    inputs: Sequence[Node], outputs: Sequence[Node], scheduled: Callable[[], Schedule], index: int
+) -> CudaLocalProgram:
+    return CudaLocalProgram(scheduled(), runtime(index))
 
 
 CUDA = Backend(_program, _machine, text_of, local=_local)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from metaop.codegen.backend import Backend
 from metaop.codegen.llvm.general import GeneralProgram
@@ -10,11 +10,12 @@ from metaop.codegen.llvm.kernels import text_of
 from metaop.codegen.llvm.local_program import LLVMLocalProgram
 from metaop.codegen.llvm.machine import host_machine
 from metaop.codegen.llvm.program import LLVMProgram
-from metaop.codegen.llvm.program_store import general_program_for, layout_for
+from metaop.codegen.llvm.program_store import general_program_for, layout_for, layout_of_part
 from metaop.codegen.llvm.tuning import tuned
 from metaop.codegen.lowering import Machine
 from metaop.codegen.schedule import Schedule
 from metaop.unified_graph.cut import Subgraph
+from metaop.unified_graph.node import Node
 from metaop.unified_graph.symbolic_cut import SymbolicCut
 
 
@@ -26,8 +27,10 @@ def _machine(index: int) -> Machine:
     return tuned(host_machine())
 
 
-def _local(schedule: Schedule, index: int) -> LLVMLocalProgram:
-    return LLVMLocalProgram(schedule)
+def _local(
+    inputs: Sequence[Node], outputs: Sequence[Node], scheduled: Callable[[], Schedule], index: int
+) -> LLVMLocalProgram:
+    return LLVMLocalProgram(outputs, layout_of_part(inputs, outputs, scheduled))
 
 
 def _general(cut: SymbolicCut, scheduled: Callable[[], Schedule]) -> GeneralProgram:

@@ -24,13 +24,8 @@ def text_of(nest: ir.LoopNest) -> str:
 
 
 def start_compiling(nest: ir.LoopNest) -> Code:
-    """The machine code of a nest, which worker processes may compile until it is needed.
-
-    It is quick code if another process may improve it later.
-    """
-    wanted = settings.get("METAOP_COMPILE_PROCESSES")
-    quick = settings.get("METAOP_TIERS") and wanted != 0
-    return engine.start_compiling(text_of(nest), (_SYMBOL,), _helpers(), quick)
+    """The machine code of a nest, which worker processes may compile until it is needed."""
+    return engine.start_compiling(text_of(nest), (_SYMBOL,), _helpers(), _is_quick())
 
 
 def compile_nest(nest: ir.LoopNest) -> Address:
@@ -44,9 +39,14 @@ def _helpers() -> int:
     return wanted if wanted >= 0 else min(runtime().get_num_threads() - 1, _MOST_HELPERS)
 
 
+def _is_quick() -> bool:
+    """Whether code may be quick, because another process may improve it later."""
+    return settings.get("METAOP_TIERS") and settings.get("METAOP_COMPILE_PROCESSES") != 0
+
+
 def stored_kernel(key: str) -> Code | None:
     """The machine code of a nest from this process or from disk."""
-    return engine.stored_code(key, (_SYMBOL,))
+    return engine.stored_code(key, (_SYMBOL,), _helpers(), _is_quick())
 
 
 def address_of(kernel: Code) -> Address:

@@ -7,17 +7,18 @@ from typing import Any
 
 import numpy as np
 
+from metaop.codegen.llvm.layout import Layout
 from metaop.codegen.llvm.program import LLVMProgram
 from metaop.codegen.memory.buffers import Buffer
-from metaop.codegen.schedule import Schedule
+from metaop.unified_graph.node import Node
 
 
 class LLVMLocalProgram:
-    """A schedule as a function of arrays, which reports its results between kernels."""
+    """A layout as a function of arrays, which reports its results between kernels."""
 
-    def __init__(self, schedule: Schedule) -> None:
-        self.outputs = schedule.outputs
-        self.program = LLVMProgram(schedule)
+    def __init__(self, outputs: Sequence[Node], layout: Layout) -> None:
+        self.outputs = tuple(outputs)
+        self.program = LLVMProgram(layout)
         self.arena_bytes: int = self.program.arena_bytes
         self._finished_after = self.program.finished_after
 

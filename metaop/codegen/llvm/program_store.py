@@ -8,9 +8,10 @@ that is damaged, or whose kernels have been evicted, counts as absent.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from pathlib import Path
+from typing import TypeVar
 
 from metaop import settings
 from metaop.codegen.budget import present_budget, present_folder
@@ -23,7 +24,10 @@ from metaop.codegen.llvm.machine import host_machine
 from metaop.codegen.llvm.target import host_target
 from metaop.codegen.schedule import Schedule
 from metaop.unified_graph.cut import Subgraph
+from metaop.unified_graph.node import Node
 from metaop.unified_graph.symbolic_cut import SymbolicCut
+
+Made = TypeVar("Made")
 
 # Settings that do not change what is compiled.
 _IRRELEVANT = {
@@ -48,32 +52,71 @@ _IRRELEVANT = {
 
 def layout_for(subgraph: Subgraph, scheduled: Callable[[], Schedule]) -> Layout:
     """The layout of a subgraph's program, from disk or of the schedule that `scheduled` makes."""
-    cache = _cache()
-    fingerprint = None if cache is None else subgraph_fingerprint(subgraph)
-    if cache is None or fingerprint is None:
-        return layout_of(scheduled())
-    # A search for tactics may change what is stored.
-    content = None if tuning.mode() == "search" else cache.get(_key(fingerprint))
-    layout = None if content is None else from_bytes(content)
-    if layout is None:
-        layout = layout_of(scheduled())
-        cache.put(_key(fingerprint), to_bytes(layout))
-    return layout
+    return _layout(lambda: subgraph_fingerprint(subgraph), scheduled)
+
+
+def layout_of_part(
+    inputs: Sequence[Node], outputs: Sequence[Node], scheduled: Callable[[], Schedule]
+) -> Layout:
+    """The same for what a rank runs between collectives; kernels that were tuned are not for it."""
+
+    def fingerprint() -> str | None:
+        found = graph_fingerprint(inputs, outputs)
+        return found and f"{found} of a rank"
+
+    return _layout(fingerprint, scheduled)
+
+
+def _layout(fingerprint: Callable[[], str | None], scheduled: Callable[[], Schedule]) -> Layout:
+    return _found(fingerprint, from_bytes, lambda: layout_of(scheduled()), to_bytes)
 
 
 def general_program_for(cut: SymbolicCut, compiled: Callable[[], GeneralProgram]) -> GeneralProgram:
     """The program of a subgraph on symbolic sizes, from disk or as `compiled`."""
+
+    def fingerprint() -> str | None:
+        found = graph_fingerprint(cut.inputs, cut.outputs)
+        return found and "\n".join([found, repr(cut.env.guards), repr(cut.expected)])
+
+    def read(content: bytes) -> GeneralProgram | None:
+        # Hints choose schedules, so a program made for others may not admit these numbers.
+        found = GeneralProgram.from_bytes(content)
+        return found if found and found.admits(cut.numbers) else None
+
+    return _found(fingerprint, read, compiled, GeneralProgram.to_bytes)
+
+
+def _found(
+    fingerprint: Callable[[], str | None],
+    read: Callable[[bytes], Made | None],
+    make: Callable[[], Made],
+    write: Callable[[Made], bytes],
+) -> Made:
+    """What is stored under a fingerprint, or what is made and stored now.
+
+    Of processes that start together, such as ranks, one makes it, and all compile its kernels.
+    """
     cache = _cache()
-    fingerprint = None if cache is None else graph_fingerprint(cut.inputs, cut.outputs)
-    if cache is None or fingerprint is None:
-        return compiled()
-    key = _key("\n".join([fingerprint, repr(cut.env.guards), repr(cut.expected)]))
-    content = None if tuning.mode() == "search" else cache.get(key)
-    # Hints choose schedules, so a program made for others may not admit these numbers.
-    found = None if content is None else GeneralProgram.from_bytes(content)
-    if found is None or not found.admits(cut.numbers):
-        found = compiled()
-        cache.put(key, found.to_bytes())
+    text = None if cache is None else fingerprint()
+    if cache is None or text is None:
+        return make()
+    key = _key(text)
+    if tuning.mode() == "search":
+        # A search for tactics may change what is stored.
+        found = make()
+        cache.put(key, write(found))
+        return found
+    content = cache.get(key)
+    known = None if content is None else read(content)
+    if known is not None:
+        return known
+    with cache.alone(key):
+        content = cache.get(key)
+        known = None if content is None else read(content)
+        if known is not None:
+            return known
+        found = make()
+        cache.put(key, write(found))
     return found
 
 

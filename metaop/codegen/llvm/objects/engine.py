@@ -14,7 +14,7 @@ from metaop.codegen.llvm import called
 from metaop.codegen.llvm.objects.compile_queue import CompileQueue, Job
 from metaop.codegen.llvm.objects.loader import Address, load_object
 from metaop.codegen.llvm.objects.object_code import VERSION, llvm_binding
-from metaop.codegen.llvm.objects.stored import packed_text, stored_object, unpacked_text
+from metaop.codegen.llvm.objects.stored import packed_text, store_object, stored, unpacked_text
 from metaop.codegen.llvm.target import Target, host_target
 from metaop.forking import register_at_fork
 
@@ -163,24 +163,44 @@ def start_compiling(
         if code is not None:
             statistics.loaded_from_memory += 1
             return code
-        code = stored_code(key, symbols)
+        code = stored_code(key, symbols, helpers, quick)
         if code is None:
-            for name in called.called_in([ir_text]):
-                _function(name, host_target())
-            packed = packed_text(ir_text) if quick else None
-            job = _queue().submit(Job(ir_text, host_target(), key, packed), helpers)
-            code = _codes[key] = Code(key, symbols, job, packed)
+            packed = packed_text(ir_text)
+            store_object(key, b"", packed)
+            code = _codes[key] = _queued(key, symbols, ir_text, packed, helpers, quick)
         return code
 
 
-def stored_code(key: str, symbols: Sequence[str]) -> Code | None:
-    """The code of a key that this process has or is compiling, or that is on disk."""
+def stored_code(
+    key: str, symbols: Sequence[str], helpers: int = 0, quick: bool = False
+) -> Code | None:
+    """The code of a key that this process has or is compiling, or that is on disk.
+
+    If only its text is there, it is queued for compilation, as by `start_compiling`.
+    """
     with _lock:
         code = _codes.get(key)
-        if code is None and (found := stored_object(key)):
-            code = _codes[key] = Code(key, symbols, *found)
-            statistics.loaded_from_disk += 1
+        if code is None and (found := stored(key)):
+            if found.content:
+                code = Code(key, symbols, *found)
+                statistics.loaded_from_disk += 1
+            else:
+                assert found.packed is not None
+                text = unpacked_text(found.packed)
+                code = _queued(key, symbols, text, found.packed, helpers, quick)
+            _codes[key] = code
         return code
+
+
+def _queued(
+    key: str, symbols: Sequence[str], ir_text: str, packed: bytes, helpers: int, quick: bool
+) -> Code:
+    """The code of a text that is being compiled."""
+    for name in called.called_in([ir_text]):
+        _function(name, host_target())
+    again = packed if quick else None
+    job = _queue().submit(Job(ir_text, host_target(), key, again), helpers)
+    return Code(key, symbols, job, again)
 
 
 def _unlock() -> None:

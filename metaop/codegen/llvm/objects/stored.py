@@ -1,4 +1,8 @@
-"""Objects on disk: code for speed, or quick code and the text of which better code is made."""
+"""Objects on disk: code for speed, or quick code and the text of which better code is made.
+
+The text is there first: processes that start together, such as ranks, share the compilation of what
+one of them has printed.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +15,26 @@ _BYTES_OF_A_LENGTH = 8
 
 
 class Stored(NamedTuple):
-    """The object of a module; quick code has its `packed` text."""
+    """The object of a module; quick code has its `packed` text, and is empty until it is made."""
 
     content: bytes
     packed: bytes | None = None
 
 
 def stored_object(key: str, quick: bool = True) -> Stored | None:
-    """What is stored under a key, code for speed if there is any; quick code only if it will do."""
+    """The object of a key, code for speed if there is any; quick code only if it will do."""
+    found = stored(key)
+    return found if found and found.content and (quick or found.packed is None) else None
+
+
+def stored(key: str) -> Stored | None:
+    """What is stored under a key, code for speed if there is any."""
     cache = shared_cache()
     if cache is None:
         return None
     if content := cache.get(key):
         return Stored(content)
-    joined = cache.get(_quick(key)) if quick else None
+    joined = cache.get(_quick(key))
     if joined is None:
         return None
     end = _BYTES_OF_A_LENGTH + int.from_bytes(joined[:_BYTES_OF_A_LENGTH], "little")
@@ -32,12 +42,13 @@ def stored_object(key: str, quick: bool = True) -> Stored | None:
 
 
 def store_object(key: str, content: bytes, packed: bytes | None) -> None:
-    """Stores an object; quick code with its packed text."""
+    """Stores an object, in the place of quick code; quick code with its packed text."""
     cache = shared_cache()
     if cache is None:
         return
     if packed is None:
-        cache.put(key, content)
+        if cache.put(key, content):
+            cache.remove(_quick(key))
     else:
         length = len(content).to_bytes(_BYTES_OF_A_LENGTH, "little")
         cache.put(_quick(key), length + content + packed)
