@@ -15,7 +15,7 @@ from metaop import settings
 
 try:
     import fcntl
-except ImportError:
+except ImportError:  # on Windows, where nobody waits
     fcntl = None  # type: ignore[assignment]
 
 _MAGIC = b"metaop object 1\n"
@@ -83,22 +83,26 @@ class DiskCache:
         So all but the first find the entry. A process that waits too long, or in whose folder there
         are no locks, goes on; the lock of one that dies is free.
         """
-        path = self.directory / (key + _LOCK)
-        try:
-            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError:
+        with contextlib.ExitStack() as stack:
+            if fcntl is not None:
+                with contextlib.suppress(OSError):
+                    stack.enter_context(self._turn(self.directory / (key + _LOCK)))
             yield
-            return
-        try:
+
+    @contextlib.contextmanager
+    def _turn(self, path: Path) -> Iterator[None]:
+        """A scope in which a file is locked, or for which this process has waited too long."""
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with path.open("w") as file:
             end = time.monotonic() + _LONGEST_WAIT
-            while not _is_locked(descriptor) and time.monotonic() < end:
+            while not (locked := _is_locked(file.fileno())) and time.monotonic() < end:
                 time.sleep(_PAUSE)
-            yield
-        finally:
-            with contextlib.suppress(OSError):
-                os.unlink(path)
-            os.close(descriptor)
+            try:
+                yield
+            finally:
+                if locked:
+                    with contextlib.suppress(OSError):
+                        os.unlink(path)
 
     def keys(self) -> list[str]:
         """The keys of all entries in order, including damaged ones."""
@@ -170,15 +174,11 @@ cache_at = functools.cache(DiskCache)
 
 
 def _is_locked(descriptor: int) -> bool:
-    """Locks a file unless another process has; where a system has no locks, nobody waits."""
-    if fcntl is None:
-        return True
+    """Locks a file unless another process has. Raises OSError where there are no locks."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except OSError:
-        pass
     return True
 
 

@@ -249,6 +249,53 @@ def test_processes_share_the_cache(fresh: Path) -> None:
     assert len(list(fresh.iterdir())) == 6
 
 
+_ALONE = """
+import os, sys, time
+from metaop.codegen.caches.disk import DiskCache
+with DiskCache(sys.argv[1], 1000).alone("key"):
+    print("in", flush=True)
+    sys.stdin.readline()
+    print("out", flush=True)
+    if sys.argv[2] == "dies":
+        os._exit(3)
+"""
+
+
+def _in_turn(folder: Path, how: str = "ends") -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", _ALONE, str(folder), how]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    return subprocess.Popen(command, text=True, bufsize=1, **pipes)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no locks of files")
+@pytest.mark.parametrize("how", ["ends", "dies"])
+def test_processes_take_turns(tmp_path: Path, how: str) -> None:
+    with _in_turn(tmp_path, how) as first:
+        assert first.stdout.readline() == "in\n"
+        with _in_turn(tmp_path) as second:
+            second.stdin.write("\n")
+            # Time enough to come in, were it its turn.
+            with pytest.raises(subprocess.TimeoutExpired):
+                second.wait(2)
+            first.stdin.write("\n")
+            assert first.stdout.readline() == "out\n"
+            assert second.stdout.read() == "in\nout\n"
+    assert (first.returncode, second.returncode) == (3 if how == "dies" else 0, 0)
+    assert not list(tmp_path.iterdir())
+
+
+def test_nobody_waits_for_ever_for_a_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("metaop.codegen.caches.disk._LONGEST_WAIT", 0.05)
+    cache = DiskCache(tmp_path, 1000)
+    with cache.alone("key"):
+        with cache.alone("key"):
+            assert list(tmp_path.iterdir())
+        assert list(tmp_path.iterdir())  # whoever gave up waiting leaves the lock
+    (tmp_path / "file").touch()
+    with DiskCache(tmp_path / "file", 1000).alone("key"), pytest.raises(ValueError):
+        raise ValueError
+
+
 def test_targets(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("METAOP_TARGET", raising=False)
     native = host_target()
