@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from metaop.codegen.reference import ReferenceLocalProgram
-from metaop.compiler import schedule
 from metaop.dist.boxing import assemble, shard
 from metaop.dist.derivation import derive, text
 from metaop.dist.mesh_world import SimulatedMesh
@@ -26,7 +25,7 @@ _MOST = 12
 
 
 def _oracle(inputs: Sequence[Node], outputs: Sequence[Node]) -> ReferenceLocalProgram:
-    return ReferenceLocalProgram(schedule(inputs, outputs, None))
+    return ReferenceLocalProgram(outputs)
 
 
 def check_signatures(function: Callable[..., Any], *tensors: Any, ranks: int) -> list[str]:

@@ -100,24 +100,25 @@ def _found(
     text = None if cache is None else fingerprint()
     if cache is None or text is None:
         return make()
-    key = _key(text)
     if tuning.mode() == "search":
-        # A search for tactics may change what is stored.
+        # The search may change the tactics, which belong to the key.
         found = make()
-        cache.put(key, write(found))
+        cache.put(_key(text), write(found))
         return found
+    key = _key(text)
+    known = _read(cache, key, read)
+    if known is None:
+        with cache.alone(key):
+            known = _read(cache, key, read)
+            if known is None:
+                known = make()
+                cache.put(key, write(known))
+    return known
+
+
+def _read(cache: DiskCache, key: str, read: Callable[[bytes], Made | None]) -> Made | None:
     content = cache.get(key)
-    known = None if content is None else read(content)
-    if known is not None:
-        return known
-    with cache.alone(key):
-        content = cache.get(key)
-        known = None if content is None else read(content)
-        if known is not None:
-            return known
-        found = make()
-        cache.put(key, write(found))
-    return found
+    return None if content is None else read(content)
 
 
 def _cache() -> DiskCache | None:
