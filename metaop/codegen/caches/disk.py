@@ -95,7 +95,7 @@ class DiskCache:
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         with path.open("w") as file:
             end = time.monotonic() + _LONGEST_WAIT
-            while not (locked := _is_locked(file.fileno())) and time.monotonic() < end:
+            while not (locked := _takes_lock(file.fileno())) and time.monotonic() < end:
                 time.sleep(_PAUSE)
             try:
                 yield
@@ -173,8 +173,8 @@ def shared_cache() -> DiskCache | None:
 cache_at = functools.cache(DiskCache)
 
 
-def _is_locked(descriptor: int) -> bool:
-    """Locks a file unless another process has. Raises OSError where there are no locks."""
+def _takes_lock(descriptor: int) -> bool:
+    """Locks a file; False if another process has. Raises OSError where there are no locks."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
