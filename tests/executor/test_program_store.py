@@ -93,6 +93,8 @@ def test_kernels_of_which_another_process_left_the_text_are_compiled(
 ) -> None:
     """As if the process that made the program had ended before all kernels were compiled."""
     monkeypatch.setenv("METAOP_CACHE_DIR", str(tmp_path))
+    # Entries of quick code have the text.
+    monkeypatch.setenv("METAOP_TIERS", "1")
     first = _run(tmp_path)
     quick = list(tmp_path.glob("*-quick.object"))
     assert quick
