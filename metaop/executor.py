@@ -27,10 +27,19 @@ from metaop.pieces import Pieces
 from metaop.rerolling import rerolled
 from metaop.specialisation import Family, Found, Trial, program_for
 from metaop.unified_graph.composite import Signature
-from metaop.unified_graph.cut import Subgraph, apart, cut_at, finish, frontier, recorder
+from metaop.unified_graph.cut import (
+    MANY_OPERANDS,
+    Subgraph,
+    apart,
+    cut_at,
+    finish,
+    frontier,
+    recorder,
+)
 from metaop.unified_graph.evaluation import evaluate
 from metaop.unified_graph.faults import INDEX_OUT_OF_RANGE, Fault
 from metaop.unified_graph.recording import Call
+from metaop.unified_graph.tensor_type import CPU
 from metaop.unified_graph.tracing import state
 
 # Called with a computed call and the buffer of its value, or with None twice.
@@ -71,6 +80,9 @@ def _holders(items: Sequence[object], position: int) -> int:
 # The most recently used programs, the latest at the end.
 _programs: OrderedDict[Hashable, Compiled] = OrderedDict()
 _KEPT_PROGRAMS = 512
+# The programs of small calls that can run alone, by what decides on the program.
+_programs_alone: dict[tuple[int, ...], Program | None] = {}
+_SMALL_BYTES = 2**14
 _running: list[Subgraph] = []
 # Each of these observes every cut; an empty list costs nothing.
 watchers: list[Watcher] = []
@@ -113,12 +125,65 @@ def realize_and_watch(calls: Sequence[Call], watch: Watch | None = None) -> None
     with recorder.lock:
         roots = dict.fromkeys(recorder.take_roots())
         for call in calls:
-            if call.is_pending:
+            if call not in roots and call.is_pending:
                 roots[call] = None
+        if len(roots) == 1 and watch is None and _run_alone(*roots):
+            return
         for group in _by_device(list(roots)):
             subgraph = cut_at(group, live_residuals)
             if not _is_elsewhere(subgraph):
                 run(subgraph, watch)
+
+
+def _run_alone(call: Call) -> bool:
+    """Runs a small call on the host that reads computed values and that no gradient needs.
+
+    Returns False for any other call. Where Python reads values one by one, the way to a program
+    takes longer than its run, so this way leaves out whatever larger subgraphs need.
+    """
+    signature, inputs = call.signature, call.inputs
+    if signature is None or call.requires_grad or watchers or observers or awaited:
+        return False
+    if budget.nbytes is not None:
+        return False
+    key, arguments = [signature.id], []
+    for position, source in enumerate(inputs):
+        first = inputs.index(source)
+        value = source.buffer
+        if value is None:
+            value, first = source.scalar, ~first
+            if value is None:
+                return False
+        key.append(first)
+        if first in (position, ~position):
+            arguments.append(value)
+    name = tuple(key)
+    if name not in _programs_alone:
+        if len(_programs_alone) == _KEPT_PROGRAMS:
+            _programs_alone.clear()
+        _programs_alone[name] = _program_alone(call, signature)
+    program = _programs_alone[name]
+    if program is None:
+        return False
+    try:
+        (value,) = program.run(arguments)
+    except Fault as fault:
+        raise _located(fault, cut_at([call], live_residuals)) from None
+    if value in arguments:  # another call owns this memory
+        _programs_alone[name] = None
+        return False
+    call.buffer, call.inputs = value, ()
+    return True
+
+
+def _program_alone(call: Call, signature: Signature) -> Program | None:
+    """The program of a small call, unless it might make way for another one."""
+    if call.type.device is not CPU or call.type.nbytes > _SMALL_BYTES:
+        return None
+    if signature.result_count > 1 or len(call.inputs) > MANY_OPERANDS:
+        return None
+    found = compiled_for(cut_at([call], live_residuals))
+    return found.program if found.trial is None else None
 
 
 def _is_elsewhere(subgraph: Subgraph) -> bool:
@@ -454,6 +519,7 @@ def program_of(subgraph: Subgraph) -> Program:
 def clear_programs() -> None:
     """Forgets all compiled programs, as if in a new process."""
     _programs.clear()
+    _programs_alone.clear()
     specialisation.clear()
 
 

@@ -51,17 +51,19 @@ def numpy(input: Tensor, *, force: bool = False) -> np.ndarray:
     in host memory, unless `force` is set. For a global tensor it is a copy of the whole, and every
     rank of its placement has to call it.
     """
-    if input.device.type != "cpu" and not force:
+    call = input.call
+    device = call.type.device
+    if device.type != "cpu" and not force:
         raise ArgumentTypeError(
-            f"can't convert {input.device} device type tensor to numpy",
+            f"can't convert {device} device type tensor to numpy",
             fix="use tensor.cpu() to copy it to host memory first",
         )
-    if input.requires_grad and not force and modes.gradients:
+    if call.requires_grad and not force and modes.gradients:
         raise GradientError(
             "can't call numpy() on a tensor that requires grad",
             fix="use tensor.detach().numpy()",
         )
-    return input._array() if input.device.placement is None else input._array().copy()
+    return input._array() if device.placement is None else input._array().copy()
 
 
 @method()

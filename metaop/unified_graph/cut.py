@@ -83,7 +83,7 @@ register_at_fork(
 )
 
 # Calls with more computed operands than this ignore which operands are the same tensor.
-_MANY_OPERANDS = 8
+MANY_OPERANDS = 8
 
 Residuals = Callable[[Call], Iterable[Call]]
 
@@ -193,7 +193,7 @@ def assemble(
     numbers = {leaf: number + 1 for number, leaf in enumerate(leaves)}
     for call in order:
         inputs = call.inputs
-        if len(inputs) > _MANY_OPERANDS:
+        if len(inputs) > MANY_OPERANDS:
             if spread is None:
                 spread = _spread(order)
             inputs = spread.get(call) or inputs
@@ -242,12 +242,12 @@ def _spread(order: Sequence[Call]) -> dict[Call, tuple[Call, ...]]:
     The updates of optimizers are exempt: their results overwrite their operands, which is only
     possible if nothing else in the program reads the same memory.
     """
-    wide = [call for call in order if len(call.inputs) > _MANY_OPERANDS and _joins(call)]
+    wide = [call for call in order if len(call.inputs) > MANY_OPERANDS and _joins(call)]
     inside = set(order)
     found = {}
     for call in wide:
         computed = [x not in inside and x.scalar is None for x in call.inputs]
-        if sum(computed) > _MANY_OPERANDS:
+        if sum(computed) > MANY_OPERANDS:
             found[call] = tuple(
                 leaf_like(source) if own else source for own, source in zip(computed, call.inputs)
             )

@@ -144,9 +144,10 @@ class LLVMProgram:
             if between is None:
                 self.launch(slots)
                 return results
+            settled()
             between(0, results)
             for step in range(self._count):
-                self._launch(slots, step, 1)
+                self._run_steps(slots, step, 1)
                 between(step + 1, results)
             return results
         finally:
@@ -171,7 +172,8 @@ class LLVMProgram:
 
     def launch(self, slots: array[int]) -> None:
         """Runs all steps on a table of addresses; raises Fault or MemoryError."""
-        self._launch(slots, 0, self._count)
+        settled()
+        self._run_steps(slots, 0, self._count)
 
     def _results_of(self, made: Sequence[Buffer], arguments: Sequence[Argument]) -> list[Buffer]:
         """The results: allocated outputs, and inputs that are passed through."""
@@ -200,10 +202,6 @@ class LLVMProgram:
         if isinstance(argument, Buffer):
             return argument
         return Buffer.from_numpy(np.asarray(argument).astype(self.input_types[slot].numpy))
-
-    def _launch(self, slots: array[int], first: int, count: int) -> None:
-        settled()
-        self._run_steps(slots, first, count)
 
     def launch_ahead(
         self,
