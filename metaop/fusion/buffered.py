@@ -47,8 +47,8 @@ def long_selects(order: Sequence[Node]) -> set[Node]:
     found = set()
     for choice in choices(order):
         pieces = index_ranges(choice)
-        shortest = min(stretch.stop - stretch.start for stretch, _ in pieces)
-        inner = math.prod(choice.shape[pieces[0][0].dim + 1 :])
+        shortest = min(hint_of(stretch.stop - stretch.start) for stretch, _ in pieces)
+        inner = hint_of(math.prod(choice.shape[pieces[0][0].dim + 1 :]))
         is_long = shortest * inner >= SHORTEST_PIECE
         spans = [stretch for stretch, _ in pieces]
         if len(pieces) >= _MANY_PIECES and (

@@ -22,7 +22,7 @@ from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import IndexMap
 from metaop.unified_graph.index_expr import Axis, IndexExpr
 from metaop.unified_graph.node import Constant, Index, Input, Node, Shape
-from metaop.unified_graph.symbolic import hint_of, surely_equal
+from metaop.unified_graph.symbolic import hint_of, surely_equal, surely_less
 
 # Ranges with fewer elements than this are cheaper to select lane by lane.
 SHORTEST_PIECE = 16
@@ -70,12 +70,21 @@ def _compared(condition: Node) -> tuple[int, int] | None:
     if not (isinstance(condition.op, Elementwise) and condition.op.function.name == "lt"):
         return None
     position, bound = condition.inputs
-    if not (isinstance(position.op, Index) and isinstance(bound.op, Constant)):
+    if not isinstance(position.op, Index):
         return None
-    expr = position.op.expr
+    expr, limit = position.op.expr, _number(bound)
     if len(expr.terms) != 1 or not isinstance(expr.terms[0][0], Axis) or expr.terms[0][1] != 1:
         return None
-    return int(expr.terms[0][0].name), int(bound.op.value(bound.dtype)) - expr.constant
+    return None if limit is None else (int(expr.terms[0][0].name), limit - expr.constant)
+
+
+def _number(node: Node) -> int | None:
+    """The integer that a node consists of, which may be symbolic."""
+    if isinstance(node.op, Constant):
+        return None if node.op.is_symbolic else int(node.op.value(node.dtype))
+    if isinstance(node.op, Index) and node.op.expr.is_constant:
+        return node.op.expr.constant
+    return None
 
 
 def index_ranges(choice: Node) -> list[tuple[IndexRange, Node]]:
@@ -84,7 +93,9 @@ def index_ranges(choice: Node) -> list[tuple[IndexRange, Node]]:
     first = _bound(choice)
     assert first is not None
     dim, start = first[0], 0
-    while (bound := _bound(choice)) is not None and bound[0] == dim and bound[1] > start:
+    while (
+        (bound := _bound(choice)) is not None and bound[0] == dim and surely_less(start, bound[1])
+    ):
         found.append((IndexRange(dim, start, bound[1]), choice.inputs[1]))
         choice, start = choice.inputs[2], bound[1]
     found.append((IndexRange(dim, start, choice.shape[dim]), choice))
@@ -113,11 +124,13 @@ def cuts_of(root: Node, has_buffer: HasBuffer) -> list[IndexRange]:
     """The ranges into which the selects of a root split one of its dimensions."""
     bounds: dict[int, set[int]] = {}
     for dim, bound in _comparisons(root, has_buffer):
-        if 0 < bound < root.shape[dim]:
+        if surely_less(0, bound) and surely_less(bound, root.shape[dim]):
             bounds.setdefault(dim, set()).add(bound)
     for dim in sorted(bounds, key=lambda k: -len(bounds[k])):
-        ends = [0, *sorted(bounds[dim]), root.shape[dim]]
+        ends = [0, *sorted(bounds[dim], key=hint_of), root.shape[dim]]
         found = [IndexRange(dim, start, stop) for start, stop in itertools.pairwise(ends)]
+        if not all(surely_less(start, stop) for _, start, stop in found):
+            continue
         if _pays(root, found) or saves_much(root, found, has_buffer):
             return found
     return []
@@ -219,9 +232,9 @@ def chosen(node: Node, view: IndexMap, is_opaque: HasBuffer = lambda node: False
     """
     while (bound := _bound(node)) is not None and not is_opaque(node):
         position = view.indices[bound[0]]
-        if position.high < bound[1]:
+        if surely_less(position.high, bound[1]):
             node = node.inputs[1]
-        elif position.low >= bound[1]:
+        elif surely_less(bound[1] - 1, position.low):
             node = node.inputs[2]
         else:
             break

@@ -22,6 +22,7 @@ from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import IndexMap
 from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr
 from metaop.unified_graph.node import Constant, Node, topological
+from metaop.unified_graph.symbolic import surely_equal
 
 
 def join_reductions(outputs: Sequence[Node]) -> list[Node]:
@@ -70,7 +71,11 @@ class _Joiner:
         """Records the nodes of a concatenation that has one node per position."""
         for (dim, start, stop), branch in index_ranges(choice):
             op = branch.op
-            if stop - start != 1 or not isinstance(op, Reindex) or len(branch.inputs) != 1:
+            if (
+                not surely_equal(stop - start, 1)
+                or not isinstance(op, Reindex)
+                or len(branch.inputs) != 1
+            ):
                 continue
             axes = IndexMap.axes(op.map.domain)
             if op.map.indices == (*axes[:dim], *axes[dim + 1 :]):

@@ -336,6 +336,14 @@ def is_at_least(value: Any, least: int) -> bool:
     return may_narrow and hint_of(value) >= _FAR * least and bool(value >= least)
 
 
+def is_at_most(value: Any, most: int) -> bool:
+    """The same for an upper bound."""
+    if surely_less(value, most + 1):
+        return True
+    may_narrow = type(value) is not int and value.env.may_narrow
+    return may_narrow and hint_of(value) * _FAR <= most and bool(value <= most)
+
+
 def surely_equal(left: Any, right: Any) -> bool:
     """Whether two numbers are the same expression of sizes; records no guard."""
     return left is right or (type(left) is type(right) is int and left == right)

@@ -454,6 +454,27 @@ def test_the_values_of_general_programs_are_those_of_exact_ones(
             np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("mode", ["reflect", "replicate", "circular", "constant"])
+def test_general_pads_have_the_kernels_of_exact_ones(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Selects by position are cut at bounds that are symbols as well."""
+
+    def kernels_of(size: int) -> list[str]:
+        x = metaop.tensor(np.random.default_rng(size).standard_normal((3, 8, size, size)))
+        with profile() as found:
+            y = metaop.nn.functional.pad(x, (1, 2, 3, 1), mode=mode).numpy()
+        wanted = torch.nn.functional.pad(torch.tensor(x.numpy()), (1, 2, 3, 1), mode=mode)
+        np.testing.assert_array_equal(y, wanted.numpy())
+        return [kernel.name for run in found.runs for kernel in run.kernels]
+
+    executor.clear_programs()
+    general = [kernels_of(size) for size in (70, 83, 91)][-1]
+    monkeypatch.setenv("METAOP_SIZES", "exact")
+    executor.clear_programs()
+    assert kernels_of(91) == general
+
+
 def test_sizes_that_ran_long_enough_get_a_program_of_their_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from metaop.codegen.nest.ir import (
     LONGEST_STRIDE,
+    NEAR,
     WIDE,
     Accumulate,
     Ahead,
@@ -52,6 +53,7 @@ from metaop.unified_graph.symbolic import (
     SymFloat,
     bits_of,
     is_at_least,
+    is_at_most,
     is_symbolic,
     surely_equal,
     surely_less,
@@ -149,7 +151,11 @@ class Walker(Parameters):
     # --- integers and names -----------------------------------------------------------------
 
     def _integer(
-        self, value: Integer, positions: set[int] | None = None, is_wide: bool = False
+        self,
+        value: Integer,
+        positions: set[int] | None = None,
+        is_wide: bool = False,
+        is_near: bool = False,
     ) -> Integer:
         """An integer of the list; its position is added to those of its kind."""
         if isinstance(value, Argument):
@@ -158,7 +164,8 @@ class Walker(Parameters):
         # Kernels differ by the signs of numbers, except offsets and bits.
         is_signed = positions is self.constants or positions is self.numbers
         is_natural = surely_less(-1, value)
-        self.tokens.append("wide #" if is_wide else "#" if is_signed or is_natural else "-#")
+        sign = "#" if is_signed or is_natural else "-#"
+        self.tokens.append((sign, is_wide, is_near) if is_wide or is_near else sign)
         if positions is not None:
             positions.add(len(self.integers))
         self.integers.append(value)
@@ -166,7 +173,7 @@ class Walker(Parameters):
             return value
         self.added.append(value)
         position = self._arguments + len(self.added) - 1
-        return Argument(position, is_natural and not is_signed, is_wide)
+        return Argument(position, is_natural and not is_signed, is_wide, is_near)
 
     def _coefficient(self, value: Integer, factor: Factor) -> Integer:
         decisive = LONGEST_STRIDE if factor in self._lanes else 1
@@ -175,14 +182,16 @@ class Walker(Parameters):
             return value
         return self._stride(value)
 
-    def _stride(self, value: Integer, divides: bool = False, is_wide: bool = False) -> Integer:
+    def _stride(
+        self, value: Integer, divides: bool = False, is_wide: bool = False, is_near: bool = False
+    ) -> Integer:
         if self._is_cheap or isinstance(value, Argument):
             return self._integer(value)
         if self._in_scratch:
-            return self._integer(value, self.places)
+            return self._integer(value, self.places, is_wide, is_near)
         if divides or self._tells_lanes:
             self.divided_strides.add(len(self.integers))
-        return self._integer(value, self.strides, is_wide)
+        return self._integer(value, self.strides, is_wide, is_near)
 
     def _name(self, name: str) -> str:
         self.tokens.append(self._names.setdefault(name, len(self._names)))
@@ -232,22 +241,29 @@ class Walker(Parameters):
         around, self._tells_lanes = self._tells_lanes, True
         dividend = self._dividend(factor.dividend)
         self._tells_lanes = around
-        width = factor.divisor
-        is_literal = not isinstance(width, Argument)
-        if is_literal and self._tells_apart(factor.dividend) and is_at_least(width, WIDE):
-            return type(factor)(dividend, self._wide_divisor(factor))
-        return type(factor)(dividend, self._stride(factor.divisor, divides=True))
+        return type(factor)(dividend, self._divisor(factor))
 
-    def _wide_divisor(self, factor: QuotientIndex | RemainderIndex) -> Integer:
-        """A wide divisor; like its dividend, it is one argument wherever both come again."""
-        key = factor.dividend, factor.divisor
-        seen = self._divisors.get(key)
+    def _divisor(self, factor: QuotientIndex | RemainderIndex) -> Integer:
+        """A divisor; like its dividend, one of lanes is one argument wherever both come again."""
+        dividend, width = factor.dividend, factor.divisor
+        if isinstance(width, Argument) or not self._varies(dividend):
+            return self._stride(width, divides=True)
+        seen = self._divisors.get((dividend, width))
         if seen is None:
-            divisor = self._stride(factor.divisor, divides=True, is_wide=True)
-            seen = self._divisors[key] = len(self._divisors), divisor
+            is_wide = self._tells_apart(dividend) and is_at_least(width, WIDE)
+            divisor = self._stride(width, True, is_wide, is_at_most(width, NEAR))
+            seen = self._divisors[dividend, width] = len(self._divisors), divisor
         else:
             self.tokens.append(("divisor", seen[0]))
         return seen[1]
+
+    def _varies(self, dividend: Sum) -> bool:
+        """Whether lanes have different dividends."""
+        return any(
+            factor in self._lanes
+            or (isinstance(factor, (QuotientIndex, RemainderIndex)) and self._varies(factor[0]))
+            for factor, _ in dividend.terms
+        )
 
     def _tells_apart(self, dividend: Sum) -> bool:
         """Whether neighbouring lanes have neighbouring dividends."""

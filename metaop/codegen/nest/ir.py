@@ -23,12 +23,13 @@ from metaop.unified_graph.symbolic import surely_equal
 class Argument(NamedTuple):
     """An integer that the kernel receives when it runs: element `position` of its scalars.
 
-    A natural one is never negative, a wide one at least `WIDE`.
+    A natural one is never negative, a wide one at least `WIDE`, a near one at most `NEAR`.
     """
 
     position: int
     is_natural: bool = False
     is_wide: bool = False
+    is_near: bool = False
 
     def __repr__(self) -> str:
         return f"arg{self.position}"
@@ -43,6 +44,8 @@ PAIR, QUAD, MATRIX = 2, 4, 32
 
 # So many neighbouring lanes lie in at most two runs of a wide divisor: a vector of float32.
 WIDE = 16
+# Lanes are divided by divisors up to this one in single precision.
+NEAR = 1 << 21
 
 # Lanes with at most this stride are read in whole vectors, others are gathered.
 LONGEST_STRIDE = 4

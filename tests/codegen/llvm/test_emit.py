@@ -9,12 +9,14 @@ from metaop.codegen.llvm.emission.emit import emit
 from metaop.codegen.llvm.emission.scalars import reciprocal
 from metaop.codegen.llvm.target import host_target
 from metaop.codegen.nest.ir import (
+    NEAR,
     Apply,
     Argument,
     Choose,
     InBounds,
     IndexValue,
     Load,
+    LoopIndex,
     LoopNest,
     MultipleOf,
     QuotientIndex,
@@ -285,6 +287,33 @@ GOLDEN = {
 @pytest.mark.parametrize("name", GOLDEN)
 def test_texts(name: str, golden) -> None:
     golden(name, emit(GOLDEN[name], _Machine(), "kernel"))
+
+
+@pytest.mark.parametrize("is_near", [True, False])
+@pytest.mark.parametrize("divisor", [1, 2, 3, 7, 8, 15, 17, 52, 4099, NEAR - 1, NEAR, NEAR + 1])
+def test_lanes_divided_by_arguments(divisor: int, is_near: bool, target: str) -> None:
+    if is_near and divisor > NEAR:
+        return
+    count, by = 53, Argument(0, True, False, is_near)
+    for step in (1, 3, 1000, -1):
+        dividend = Sum(((LoopIndex("i"), step),), Argument(1))
+        factors = QuotientIndex(dividend, by), RemainderIndex(dividend, by)
+        inside = Choose(
+            (InBounds(Sum(((factors[1], 2),), -1), by),), number(1, I64), number(0, I64), I64
+        )
+        values = [*(IndexValue(Sum(((x, 1),), 0)) for x in factors), inside]
+        stores = [Store(k, index(0, i=1), value) for k, value in enumerate(values)]
+        kernel = nest([(I64, "write")] * 3, vector("i", count, *stores))
+        for start in (60, divisor - 3, 5 * divisor - 20, 2**49 // divisor * divisor - 5):
+            start += max(0, -step * count - start)
+            found, _ = run_nest(
+                kernel._replace(arguments=(divisor, start)), [np.zeros(count, np.int64)] * 3
+            )
+            places = [start + step * k for k in range(count)]
+            np.testing.assert_array_equal(found[0], [x // divisor for x in places])
+            np.testing.assert_array_equal(found[1], [x % divisor for x in places])
+            doubled = [2 * (x % divisor) - 1 for x in places]
+            np.testing.assert_array_equal(found[2], [0 <= x < divisor for x in doubled])
 
 
 @pytest.mark.parametrize("bits", [32, 63])

@@ -18,6 +18,7 @@ from metaop.codegen.llvm.emission.lanes import (
 from metaop.codegen.llvm.emission.scalars import Coefficient
 from metaop.codegen.llvm.instructions.value import Value
 from metaop.codegen.nest.ir import (
+    NEAR,
     WIDE,
     Argument,
     Integer,
@@ -84,6 +85,8 @@ class IndexWriter(Conditions):
             self.limits[name] = math.inf
         if value.is_wide:
             self.wide_names.add(name)
+        if value.is_near:
+            self.near_names.add(name)
         return name
 
     def extent(self, value: Integer | ValueIndex) -> Coefficient:
@@ -148,6 +151,7 @@ class IndexWriter(Conditions):
             shared = self._whole(f"{sign}div", whole, divisor)
             return shared._replace(vectors=((moved, 1),))
         minus = self.binary("sub", 0, divisor)
+        self.scale(moved, minus, divisor)
         vectors = (*dividend.vectors, (moved, minus))
         remainder = self._whole(f"{sign}rem", whole, divisor)
         return remainder._replace(lane=dividend.lane, vectors=vectors)
@@ -165,6 +169,8 @@ class IndexWriter(Conditions):
             result = self.next_quotients(rest, divisor)
             self.pieces[result] = Pieces(dividend.uniform, divisor)
             return result
+        if bound is not None and divisor in self.near_names and bound < NEAR // 4:
+            return self.near_quotients(dividend, rest, divisor)
         if bound is None or isinstance(divisor, str) or divisor + bound >= SMALL // 2:
             return self.wide_quotients(dividend, rest, divisor)
         result = self.small_quotients(dividend, rest, divisor, natural)
@@ -226,7 +232,7 @@ class _Terms:
                 self.add_scaled(binary("mul", name, coefficient), scale)
         self.lane = binary("add", self.lane, binary("mul", index.lane, scale))
         for name, times in index.vectors:
-            self.vectors.append((name, binary("mul", times, scale)))
+            self.vectors.append((name, self.writer.rescaled(name, times, scale)))
 
     def resolved(self) -> Resolved:
         """The sum."""

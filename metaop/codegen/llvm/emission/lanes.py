@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from metaop.codegen.llvm.emission.code import Code
 from metaop.codegen.llvm.emission.scalars import Coefficient, ScalarArithmetic, reciprocal
+from metaop.codegen.nest.ir import NEAR
 
 # Sums of two numbers below this, and their differences, fit into 32 bits.
 SMALL = 1 << 29
@@ -81,8 +82,9 @@ class LaneArithmetic(ScalarArithmetic):
     """Arithmetic on scalar and vector integers.
 
     `bounds` has the 32-bit vectors with bounds of the magnitude of their elements; all others have
-    64 bits. `pieces` has the vectors that are constant over runs of lanes, `multiples` the literals
-    of which scalars are multiples, `wide_names` the arguments that are wide.
+    64 bits. `scaled` has small products of vectors and coefficients. `pieces` has the vectors that
+    are constant over runs of lanes, `multiples` the literals of which scalars are multiples,
+    `wide_names` and `near_names` the arguments that are wide and near.
     """
 
     def __init__(self, code: Code) -> None:
@@ -91,7 +93,9 @@ class LaneArithmetic(ScalarArithmetic):
         self.bounds: dict[str, int] = {}
         self.pieces: dict[str, Pieces] = {}
         self.multiples: dict[str, int] = {}
+        self.scaled: dict[tuple[str, Coefficient], str] = {}
         self.wide_names: set[Coefficient] = set()
+        self.near_names: set[Coefficient] = set()
 
     def total(self, index: Resolved) -> Coefficient:
         """The uniform part as one value: outer terms first, so that they stay outside loops."""
@@ -148,9 +152,13 @@ class LaneArithmetic(ScalarArithmetic):
             return None
         result = abs(index.lane) * self.lanes.count
         for name, scale in index.vectors:
-            if isinstance(scale, str) or name not in self.bounds:
+            product = self.scaled.get((name, scale))
+            if product is not None:
+                result += self.bounds[product]
+            elif isinstance(scale, str) or name not in self.bounds:
                 return None
-            result += self.bounds[name] * abs(scale)
+            else:
+                result += self.bounds[name] * abs(scale)
         return result if result < SMALL else None
 
     def small_part(self, index: Resolved) -> str:
@@ -158,8 +166,8 @@ class LaneArithmetic(ScalarArithmetic):
         assert isinstance(index.lane, int)
         result = "zeroinitializer" if index.lane == 0 else self.iota(index.lane)
         for name, scale in index.vectors:
-            term = name
-            if scale != 1:
+            term = self.scaled.get((name, scale), name)
+            if scale != 1 and term == name:
                 term = self.vector_binary("mul", name, self.splat(scale, "i32"), "i32")
             result = self.vector_binary("add", result, term, "i32")
         return result
@@ -251,6 +259,51 @@ class LaneArithmetic(ScalarArithmetic):
         with code.placed(code.level_among(ratio)):
             floor = code.floor(code.value(ratio, "double", count)).text
         return code.pure(f"fptosi <{count} x double> {floor} to <{count} x i64>", floor)
+
+    def near_quotients(self, index: Resolved, rest: Coefficient, divisor: Coefficient) -> str:
+        """floor((rest + the lanes' part) / divisor) in 32 bits for a near divisor.
+
+        The rest is between 0 and the divisor, the lanes' part less than a quarter of `NEAR`. So a
+        sum plus a half has at most 23 bits, and its product with the rounded reciprocal is nearer
+        to the quotient than that is to another integer.
+        """
+        code, count, bound = self.code, self.lanes.count, self.bound(index)
+        assert bound is not None and bound < NEAR // 4
+        start = self.splat(self.narrow(rest), "i32")
+        moved = self.vector_binary("add", start, self.small_part(index), "i32")
+        kind = f"<{count} x float>"
+        real = code.pure(f"sitofp <{count} x i32> {moved} to {kind}", moved)
+        real = code.pure(f"fadd {kind} {real}, splat (float 5.0e-1)", real)
+        under = code.pure(f"sitofp i64 {divisor} to float", str(divisor))
+        inverse = code.pure(f"fdiv float 1.0, {under}", under)
+        ratio = self.vector_binary("fmul", real, self.splat(inverse, "float"), "float")
+        if not (isinstance(index.lane, int) and index.lane >= 0 and not index.vectors):
+            with code.placed(code.level_among(ratio)):
+                ratio = code.floor(code.value(ratio, "float", count)).text
+        result = code.pure(f"fptosi {kind} {ratio} to <{count} x i32>", ratio)
+        self.bounds[result] = bound + 1
+        return result
+
+    def scale(self, vector: str, scale: Coefficient, divisor: Coefficient) -> None:
+        """Notes the product of a vector of quotients and minus their divisor, if it is small."""
+        if divisor in self.near_names and vector in self.bounds:
+            factor = self.splat(self.narrow(scale), "i32")
+            product = self.vector_binary("mul", vector, factor, "i32")
+            # The dividends are below twice the divisor.
+            self.bounds[product] = 2 * NEAR
+            self.scaled[vector, scale] = product
+
+    def rescaled(self, vector: str, scale: Coefficient, factor: Coefficient) -> Coefficient:
+        """A coefficient of a vector times a factor."""
+        result = self.binary("mul", scale, factor)
+        product = self.scaled.get((vector, scale))
+        if product is not None and isinstance(factor, int):
+            bound = self.bounds[product] * abs(factor)
+            if factor != 1 and bound < SMALL:
+                product = self.vector_binary("mul", product, self.splat(factor, "i32"), "i32")
+                self.bounds[product] = bound
+                self.scaled[vector, result] = product
+        return result
 
     def next_quotients(self, rest: Coefficient, divisor: Coefficient) -> str:
         """floor((rest + lane) / divisor) for a wide divisor and a rest below it: 0, then 1."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import llvmlite.binding as llvm
 
 # A part of the key of every cached object: increment it if the passes or the options below change.
-VERSION = "7"
+VERSION = "8"
 # Levels of LLVM's code generator. Around register tiles the higher one compiles an eighth longer
 # without gain; searches along columns run a tenth faster with it.
 _LEVEL, _LEVEL_AS_WRITTEN = 2, 1
