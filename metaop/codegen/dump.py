@@ -7,6 +7,7 @@ from itertools import count
 from pathlib import Path
 
 from metaop.codegen.lowering.repetition import flattened
+from metaop.codegen.nest.generalise import without_symbols
 from metaop.codegen.nest.ir import LoopNest
 from metaop.codegen.schedule import Stage
 from metaop.codegen.show_schedule import show_schedule
@@ -18,7 +19,8 @@ def dumped(
     """The stages, each written as soon as it is made, so the input of a pass that fails is on disk.
 
     The program gets a folder, the first one `program-001`, in which `06-recompute.txt` is the
-    result of the sixth pass. The last file has the nests in the language of `source`.
+    result of the sixth pass. The last file has the nests in the language of `source`, where symbols
+    are arguments.
     """
     own = _new_folder(folder)
     number = 0
@@ -27,7 +29,9 @@ def dumped(
         (own / f"{number:02}-{stage.name}.txt").write_text(text)
         yield stage
     if source is not None:
-        texts = [source(launch.nest) for launch in flattened(stage.schedule.launches)]
+        texts = [
+            source(without_symbols(launch.nest)) for launch in flattened(stage.schedule.launches)
+        ]
         (own / f"{number + 1:02}-source.txt").write_text("\n".join(texts))
 
 

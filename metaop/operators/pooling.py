@@ -156,12 +156,20 @@ def power_pool(input: Node, power: float, kernel: Sizes, stride: Sizes, ceil_mod
 @composite
 @in_compute_type
 def adaptive_average_pool(input: Node, output: Sizes) -> Node:
-    """The mean over windows that divide each of the last dimensions into `output` parts."""
-    shown = _adaptive_windows(input, output, 0)
-    total = reduce_axes("add", shown, range(input.ndim, shown.ndim))
+    """The mean over windows that divide each of the last dimensions into `output` parts.
+
+    Windows that overlap are summed along one dimension after the other: rows first, in whole
+    vectors, and their gradient reads at most two windows of each dimension.
+    """
     lead = input.ndim - len(output)
+    extents = input.shape[lead:]
+    do_overlap = any(parts and extent % parts for extent, parts in zip(extents, output))
+    total = input
+    for k in range(1, len(output) + 1) if do_overlap else (len(output),):
+        shown = _adaptive_windows(total, (*output[:k], *extents[k:]), 0)
+        total = reduce_axes("add", shown, range(total.ndim, shown.ndim))
     common = 1
-    for k, extent in enumerate(input.shape[lead:]):
+    for k, extent in enumerate(extents):
         parts = output[k]
         if extent % parts == 0:
             common *= extent // parts

@@ -126,6 +126,19 @@ def test_every_stage_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         assert (first / file).read_text().startswith(f"{one.name}: {one.why}\n\n")
 
 
+def test_symbols_are_arguments_in_what_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("METAOP_DUMP", str(tmp_path))
+    clear_programs()
+    for size in (40, 52, 61):
+        metaop.nn.functional.adaptive_avg_pool2d(metaop.ones(2, 3, size, size), 7).numpy()
+    exact, general = sorted(tmp_path.iterdir())
+    texts = [next(folder.glob("*-source.txt")).read_text() for folder in (exact, general)]
+    assert all("define void @kernel" in text and "s0" not in text for text in texts)
+    assert "%a0" not in texts[0] and "%a0" in texts[1]
+
+
 def test_what_a_failing_pass_was_given_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

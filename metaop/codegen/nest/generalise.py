@@ -90,6 +90,12 @@ def generalise(nest: LoopNest, varying: frozenset[int], reals: bool = True) -> L
     return Walker(varying, len(nest.arguments), reals).nest(nest)
 
 
+def without_symbols(nest: LoopNest) -> LoopNest:
+    """The nest with all symbolic integers as arguments."""
+    integers = walked(nest).integers
+    return generalise(nest, frozenset(k for k, n in enumerate(integers) if is_symbolic(n)))
+
+
 def always_general(nest: LoopNest) -> frozenset[int]:
     """The positions that are arguments even in the first kernel of a family."""
     return walked(nest).general()

@@ -10,7 +10,7 @@ from metaop.codegen.nest.ir import LONGEST_STRIDE
 from metaop.fusion.kernel import Indices, Kernel, box_axes
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr, Quotient, Remainder
-from metaop.unified_graph.symbolic import divides, hint_of, is_symbolic, surely_equal
+from metaop.unified_graph.symbolic import divides, hint_of, surely_equal
 
 # Joined reduced axes stay below this length, because every loop level accumulates separately.
 _LONGEST_REDUCTION = 1 << 14
@@ -110,7 +110,7 @@ def joined_plan(
     """
     loops, axes = _joined_loops(kernel, list(exprs), frozenset())
     lane = _lane(plain_plan(kernel).loops)
-    window = math.prod(loop.extent for loop in loops if loop.reduced)
+    window = hint_of(math.prod(loop.extent for loop in loops if loop.reduced))
     if lane is None or _is_distant(lane, window, places):
         return LoopPlan(tuple(loops), axes)
     return LoopPlan(_lane_last(loops, lane), axes)
@@ -260,8 +260,8 @@ def _uses(index: IndexExpr, loop: Loop) -> bool:
 
 def _lane(loops: Sequence[Loop]) -> Loop | None:
     """The kept loop along which the lanes of small windows run, if windows are small here."""
-    window = math.prod(loop.extent for loop in loops if loop.reduced)
-    if is_symbolic(window) or not 1 < window <= _LARGEST_WINDOW:
+    window = hint_of(math.prod(loop.extent for loop in loops if loop.reduced))
+    if not 1 < window <= _LARGEST_WINDOW:
         return None
     fitting = [loop for loop in loops if not loop.reduced and hint_of(loop.extent) >= _FEWEST_LANES]
     return fitting[-1] if fitting else None
