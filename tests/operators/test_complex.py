@@ -232,6 +232,17 @@ def test_what_is_linear_in_both_factors(name: str, bias: bool) -> None:
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
 
 
+def test_products_of_matrices_are_contractions_in_both_parts() -> None:
+    one, other = (
+        metaop.tensor(np.random.default_rng(seed).standard_normal((96, 96, 2)).astype(np.float32))
+        for seed in (0, 1)
+    )
+    product = metaop.view_as_complex(one) @ metaop.view_as_complex(other)
+    lines = metaop.inspect.kernels(product).splitlines()
+    names = [line.split("(")[0] for line in lines if line.startswith("kernel ")]
+    assert names.count("kernel contraction_add") >= 2 and "kernel rows_add" not in names
+
+
 def test_files_are_pytorchs() -> None:
     """A file of either library is one of the other, views of one storage too."""
     for writer, reader in ((metaop, torch), (torch, metaop)):

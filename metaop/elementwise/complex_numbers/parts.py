@@ -41,8 +41,11 @@ def subtract(z: Parts, w: Parts) -> Parts:
 
 
 def multiply(z: Parts, w: Parts) -> Parts:
-    """The product of two numbers."""
-    return Parts(z.real * w.real - z.imag * w.imag, z.real * w.imag + z.imag * w.real)
+    """The product of two numbers; both parts are sums, so that those of matrices are contractions.
+
+    A difference is not distributed over sums of products, because that may cancel digits.
+    """
+    return Parts(z.real * w.real + (-z.imag) * w.imag, z.real * w.imag + z.imag * w.real)
 
 
 def scale(z: Parts, factor: Operand) -> Parts:
