@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from metaop.elementwise.meta_op import Elementwise
 from metaop.fusion.index_splitting import chosen
 from metaop.fusion.kernel import reduced_axes
-from metaop.reduce.meta_op import Reduce, reduce_with_map
+from metaop.reduce.meta_op import Reduce, reduce_axes, reduce_with_map
 from metaop.reindex.inversion import invert
 from metaop.reindex.meta_op import Reindex, reindex
 from metaop.reindex.views import broadcast_to, permute, reshape
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import NEVER, Guard, IndexMap, Within
 from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr, Lookup
-from metaop.unified_graph.node import Constant, Index, Node, constant
+from metaop.unified_graph.node import Constant, Index, Node, Shape, constant
 from metaop.unified_graph.rewrite import rebuild
+from metaop.unified_graph.symbolic import hint_of, surely_equal
 
 
 def simplify(outputs: Sequence[Node]) -> list[Node]:
@@ -63,7 +65,7 @@ def _simplify_inverted(node: Node) -> Node:
     op = node.op
     if isinstance(op, Reindex):
         return reindex(chosen(node.inputs[0], op.map), op.map, op.fill, node.inputs[1:])
-    return _open_product(node)
+    return _reduced_once(_open_product(node)) if isinstance(op, Reduce) else node
 
 
 def _without_known_indices(
@@ -101,16 +103,14 @@ def _reduced_once(node: Node) -> Node:
     """A reduction of a value that is constant along kept axes, computed once and broadcast."""
     op, source = node.op, node.inputs[0]
     reduced = reduced_axes(node)
-    if reduced is None or not isinstance(op, Reduce) or not isinstance(source.op, Elementwise):
+    if reduced is None or not isinstance(op, Reduce):
         return node
-    used = frozenset().union(*map(_axes_of, source.inputs))
+    used = frozenset().union(*map(_axes_of, _operands(source)))
     same = [k for k, n in enumerate(source.shape) if n > 1 and k not in used and k not in reduced]
     if not same:
-        return node
+        return _summed_first(node)
     box = tuple(1 if k in same else n for k, n in enumerate(source.shape))
-    pinned = IndexMap.identity(box)
-    inputs = [reindex(operand, pinned) for operand in source.inputs]
-    once = Node(source.op, inputs, box, source.dtype)
+    once = _on_operands(source, box, lambda operand: reindex(operand, IndexMap.identity(box)))
     names = {index: k for k, index in enumerate(IndexMap.axes(source.shape))}
     shape = tuple(
         1 if names.get(index) in same else extent
@@ -118,7 +118,71 @@ def _reduced_once(node: Node) -> Node:
     )
     indices = [index.substitute(lambda atom: _pin(atom, same)) for index in op.map.indices]
     total = reduce_with_map(op.reducer.name, once, IndexMap(box, indices), shape)
-    return broadcast_to(total, node.shape)
+    return broadcast_to(_summed_first(total), node.shape)
+
+
+def _summed_first(node: Node) -> Node:
+    """A sum over a view that repeats elements, along some axes summed before they are repeated.
+
+    Constant factors may stand beside the view. In gradients of windows that are all summed,
+    the filters are summed over their channels, or the images over the batch.
+    """
+    op, source = node.op, node.inputs[0]
+    reduced = reduced_axes(node)
+    views = [operand for operand in _operands(source) if not isinstance(operand.op, Constant)]
+    if reduced is None or len(views) != 1 or not _is_product_or_view(source):
+        return node
+    (view,), tensor = views, views[0].inputs[0] if views[0].inputs else views[0]
+    assert isinstance(op, Reduce)
+    is_sum = op.reducer.name == "add" and node.dtype.compute is node.dtype
+    if not (is_sum and isinstance(view.op, Reindex) and len(view.inputs) == 1):
+        return node
+    index_map, fill = view.op.map, view.op.fill
+    repeats = hint_of(view.size) > hint_of(tensor.size)
+    if not repeats or (index_map.is_guarded and fill != 0):
+        return node
+    tested = [*index_map.indices, *(guard.expr for guard in index_map.guards)]
+    uses = Counter(atom for expr in tested for atom in set(expr.atoms()))
+    axes = {index: k for k, index in enumerate(IndexMap.axes(view.shape))}
+    alone = {
+        dim: axes[index]
+        for dim, index in enumerate(index_map.indices)
+        if axes.get(index) in reduced
+        and uses[index.terms[0][0]] == 1
+        and surely_equal(tensor.shape[dim], view.shape[axes[index]])
+    }
+    if not alone:
+        return node
+    summed = reduce_axes("add", tensor, tuple(alone), keepdim=True)
+    box = tuple(1 if k in alone.values() else n for k, n in enumerate(view.shape))
+    zero = index_expr.constant(0)
+    indices = [zero if dim in alone else index for dim, index in enumerate(index_map.indices)]
+    inside = IndexMap(box, indices, index_map.guards)
+
+    def shrunk(operand: Node) -> Node:
+        if operand is view:
+            return reindex(summed, inside, fill)
+        return reindex(operand, IndexMap.identity(box))
+
+    source = _on_operands(source, box, shrunk)
+    return reduce_with_map("add", source, IndexMap(box, op.map.indices), node.shape)
+
+
+def _is_product_or_view(node: Node) -> bool:
+    op = node.op
+    return isinstance(op, Reindex) or (isinstance(op, Elementwise) and op.function.name == "mul")
+
+
+def _operands(node: Node) -> tuple[Node, ...]:
+    """What the elements of a node depend on: the inputs of an elementwise node, or itself."""
+    return node.inputs if isinstance(node.op, Elementwise) else (node,)
+
+
+def _on_operands(node: Node, box: Shape, replace: Callable[[Node], Node]) -> Node:
+    """A node over another box, with its operands replaced."""
+    if not isinstance(node.op, Elementwise):
+        return replace(node)
+    return Node(node.op, list(map(replace, node.inputs)), box, node.dtype)
 
 
 def _pin(atom: Atom, pinned: Sequence[int]) -> IndexExpr | None:

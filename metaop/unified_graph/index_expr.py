@@ -295,11 +295,14 @@ def _quotient(rest: IndexExpr, divisor: int) -> IndexExpr:
         terms = tuple((atom, value // common) for atom, value in rest.terms)
         reduced = IndexExpr(terms, rest.constant // common)
         return reduced // (divisor // common)
+    for atom, coefficient in rest.terms:
+        if isinstance(atom, Quotient) and surely_equal(coefficient, 1):
+            # (y + x // n) // m = (n*y + x) // (n*m)
+            others = (rest - of(atom)) * atom.divisor
+            return (others + atom.dividend) // (atom.divisor * divisor)
     is_atom = len(rest.terms) == 1 and surely_equal(rest.terms[0][1], 1)
     if is_atom and surely_equal(rest.constant, 0):
         atom = rest.terms[0][0]
-        if isinstance(atom, Quotient):
-            return atom.dividend // (atom.divisor * divisor)
         if isinstance(atom, Remainder) and divides(divisor, atom.divisor):
             return (atom.dividend // divisor) % (atom.divisor // divisor)
     if surely_equal(rest.low // divisor, rest.high // divisor):

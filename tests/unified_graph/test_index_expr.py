@@ -174,6 +174,15 @@ def test_atoms_are_found_inside_others() -> None:
     assert (expr.low, expr.high) == (0, 2 + 8)
 
 
+def test_quotients_of_sums_with_quotients_are_those_of_one_number() -> None:
+    part, inside = index_expr.axis(0, 13), index_expr.axis(1, 7777)
+    position = part * 7777 + inside
+    assert (part * 77 + inside // 101) // 13 is position // 1313
+    shape = (7, 11, 13, 101)
+    indices = index_expr.unravel(position, shape)
+    assert index_expr.linear_offset(indices, shape) is position
+
+
 def test_quotients_and_remainders_of_one_number_join() -> None:
     place = AXES[0] * 30 + AXES[1] * 5 + AXES[2]
     assert (place // 5 % 6) * 5 + place % 5 is place % 30

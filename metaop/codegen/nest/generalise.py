@@ -282,12 +282,20 @@ class Walker(Parameters):
     def _condition(self, condition: Condition) -> Condition:
         self.tokens.append(type(condition).__name__)
         around, self._tells_lanes = self._tells_lanes, True
-        index = self._sum(condition.index)
+        index = self._tested(condition.index)
         self._tells_lanes = around
         if condition[1] in self._tile_rows and self._is_lane(condition.index):
             self.tokens.append(condition[1])
             return type(condition)(index, condition[1])
         return type(condition)(index, self._integer(condition[1], self.bounds))
+
+    def _tested(self, index: Sum) -> Sum:
+        """An index in a condition; one that adds nothing to its axes is never negative."""
+        if not surely_equal(index.constant, 0):
+            return self._sum(index)
+        self.tokens += ("plain", len(index.terms))
+        terms = tuple((self._factor(f), self._coefficient(c, f)) for f, c in index.terms)
+        return Sum(terms, 0)
 
     def _is_lane(self, index: Sum) -> bool:
         """Whether an index is a lane, whose bound may be that of a register tile."""

@@ -80,6 +80,17 @@ def test_sums_of_every_length(target: str) -> None:
         check_nest(nest(READ_WRITE, *body), arrays((70, F32), (1, F32)))
 
 
+@pytest.mark.parametrize("shift", [0, 3, -3])
+@pytest.mark.parametrize("length", [1, 5, 639, 640, 641, 1279, 1281, 1700, 1920])
+def test_parts_of_a_sum_that_end_early(length: int, shift: int, target: str) -> None:
+    """Three parts of 640 elements; those from `length` on, and before the first, count as -1."""
+    at = index(shift, r=640, k=1)
+    guarded = Load(0, at, F32, (InBounds(at, length),), -1.0)
+    body = [reduction("add", guarded, 640), store_name(1, index(0, r=1), "total", F32)]
+    parts = nest(READ_WRITE, serial("r", 3, *body, kind="parallel"))
+    check_nest(parts, arrays((length, F32), (3, F32)), pieces=2)
+
+
 def test_accumulating_through_two_loops(target: str) -> None:
     sums = [Accumulator("total", "add", F32)]
     inner = serial("b", 4, Accumulate("total", load(0, F32, a=160, b=40, i=1)))

@@ -25,6 +25,8 @@ class Conditions(LaneArithmetic):
         scalar: str | None = None
         lanes: str | None = None
         for condition in conditions:
+            if condition in self.assumed:
+                continue
             index = self.resolve(condition.index, copy)
             if index.varies:
                 mask = self._lanes_hold(condition, index)

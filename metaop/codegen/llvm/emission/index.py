@@ -95,6 +95,15 @@ class IndexWriter(Conditions):
             return self.total(self.resolve(Sum(((value, 1),), 0)))
         return self.integer(value)
 
+    def rest_along(self, axis: str, index: Sum) -> Coefficient | None:
+        """What an index adds to an axis, if that is the same in all iterations and not negative."""
+        along = [scale for factor, scale in index.terms if factor == LoopIndex(axis)]
+        others = tuple(term for term in index.terms if term[0] != LoopIndex(axis))
+        if along != [1] or not all(isinstance(factor, LoopIndex) for factor, _ in others):
+            return None
+        rest = self.resolve(Sum(others, index.constant))
+        return self.total(rest) if self._is_natural(rest) else None
+
     def resolve(self, index: Sum, copy: int = 0) -> Resolved:
         """A sum in one of the copies of a vector loop, resolved."""
         terms = _Terms(self)

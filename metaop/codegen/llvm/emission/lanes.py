@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from metaop.codegen.llvm.emission.code import Code
 from metaop.codegen.llvm.emission.scalars import Coefficient, ScalarArithmetic, reciprocal
-from metaop.codegen.nest.ir import NEAR
+from metaop.codegen.nest.ir import NEAR, Condition
 
 # Sums of two numbers below this, and their differences, fit into 32 bits.
 SMALL = 1 << 29
@@ -90,6 +90,8 @@ class LaneArithmetic(ScalarArithmetic):
     def __init__(self, code: Code) -> None:
         super().__init__(code)
         self.lanes = NO_LANES
+        # Conditions that hold in the loop that is being written.
+        self.assumed: frozenset[Condition] = frozenset()
         self.bounds: dict[str, int] = {}
         self.pieces: dict[str, Pieces] = {}
         self.multiples: dict[str, int] = {}

@@ -18,7 +18,7 @@ from metaop.codegen.llvm.emission.survey import Survey
 from metaop.codegen.llvm.emission.tiles import Span, Tile, TileWriter
 from metaop.codegen.llvm.instructions.value import Value
 from metaop.codegen.llvm.target import Target
-from metaop.codegen.nest.ir import For, Load, Statement
+from metaop.codegen.nest.ir import Condition, For, InBounds, Load, Statement
 
 Run = Callable[[Coefficient, list[Value]], list[Value]]
 # The independent chains that hide the latency of an addition, and the most operations of a body in
@@ -27,6 +27,8 @@ _CHAINS = 4
 _WORK_IN_COPIES = 72
 # Bodies with at most this many operations are unrolled for every iteration of a tile.
 _WORK_UNROLLED = 8
+# Loops of fewer iterations test conditions in each.
+_LONG = 512
 
 
 class _Tiled(NamedTuple):
@@ -300,7 +302,9 @@ class LoopWriter:
             partial = self._partly(loop, start, aligned, count, partial)
             start = aligned
             self.memory.streamed = frozenset(store.buffer for store in stores)
-        length = binary("sub", stop, start)
+        certain, conditions = self._certain(loop, start, stop, names)
+        self.index.assumed = conditions
+        length = binary("sub", certain, start)
         for group in sorted({copies, 1}, reverse=True):
             if count == 1:
                 break
@@ -308,15 +312,37 @@ class LoopWriter:
             rounded = (
                 length // size * size if isinstance(length, int) else binary("and", length, -size)
             )
-            end = binary("add", binary("sub", stop, length), rounded)
+            end = binary("add", binary("sub", certain, length), rounded)
             partial = self._stage(loop, start, end, Lanes(loop.axis, 0, count, group), partial)
             start, length = end, binary("sub", length, rounded)
-        self.memory.streamed = frozenset()
+        self.memory.streamed, self.index.assumed = frozenset(), frozenset()
         if count > 1 and self.target.has_avx512 and length != 1:
             return self.accumulators.across(self._partly(loop, start, stop, count, partial))
         if not names:
             start = self._halved(loop, start, stop, count)
         return self._stage(loop, start, stop, NO_LANES, self.accumulators.across(partial))
+
+    def _certain(
+        self, loop: For, start: Coefficient, stop: Coefficient, names: list[str]
+    ) -> tuple[Coefficient, frozenset[Condition]]:
+        """Where some conditions of a loop that accumulates begin to fail, and these conditions.
+
+        The last part of a long sum may be shorter than the others; only its end is tested.
+        """
+        survey, index = self.survey(loop), self.index
+        is_short = isinstance(loop.extent, int) and loop.extent < _LONG
+        if not names or is_short or survey.has_loops:
+            return stop, frozenset()
+        found: list[Condition] = []
+        for condition in survey.conditions:
+            if not isinstance(condition, InBounds):
+                continue
+            rest = index.rest_along(loop.axis, condition.index)
+            if rest is not None:
+                end = index.binary("sub", index.integer(condition.extent), rest)
+                stop = index.lesser(stop, end)
+                found.append(condition)
+        return (index.greater(start, stop) if found else stop), frozenset(found)
 
     def _halved(self, loop: For, start: Coefficient, stop: Coefficient, count: int) -> Coefficient:
         """Writes the remainder of a vector loop in ever shorter vectors; returns where they end."""

@@ -9,6 +9,8 @@ from metaop.codegen.nest.ir import (
     Accumulate,
     Apply,
     CheckedIndex,
+    Choose,
+    Condition,
     Expr,
     For,
     ForeignCall,
@@ -33,7 +35,8 @@ class Survey:
         self.work = 0
         self.weights: Counter[int] = Counter()
         self.inner_accumulators = 0
-        self.has_serial_functions = False
+        self.has_serial_functions = self.has_loops = False
+        self.conditions: dict[Condition, None] = {}
         self._buffers = buffers
         self._seen: set[int] = set()
         self._visit(body)
@@ -41,6 +44,7 @@ class Survey:
     def _visit(self, body: Iterable[Statement]) -> None:
         for statement in body:
             if isinstance(statement, For):
+                self.has_loops = True
                 self.inner_accumulators += len(statement.accumulators)
                 self._visit(statement.body)
             elif isinstance(statement, MicroKernel):
@@ -61,6 +65,8 @@ class Survey:
                 self.work += 1
                 if isinstance(part, Apply):
                     self.has_serial_functions |= FUNCTIONS[part.function].is_serial
+                if isinstance(part, (Load, Choose)):
+                    self.conditions.update(dict.fromkeys(part.conditions))
                 if isinstance(part, (Load, Apply)) and part.dtype.kind != "bool":
                     self.weights[part.dtype.itemsize] += 1
 
