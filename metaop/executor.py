@@ -80,9 +80,8 @@ def _holders(items: Sequence[object], position: int) -> int:
 # The most recently used programs, the latest at the end.
 _programs: OrderedDict[Hashable, Compiled] = OrderedDict()
 _KEPT_PROGRAMS = 512
-# The programs of small calls that can run alone, by what decides on the program.
+# The programs of calls that can run alone, by what decides on the program.
 _programs_alone: dict[tuple[int, ...], Program | None] = {}
-_SMALL_BYTES = 2**14
 _running: list[Subgraph] = []
 # Each of these observes every cut; an empty list costs nothing.
 watchers: list[Watcher] = []
@@ -136,7 +135,7 @@ def realize_and_watch(calls: Sequence[Call], watch: Watch | None = None) -> None
 
 
 def _run_alone(call: Call) -> bool:
-    """Runs a small call on the host that reads computed values and that no gradient needs.
+    """Runs a call on the host that reads computed values and that no gradient needs.
 
     Returns False for any other call. Where Python reads values one by one, the way to a program
     takes longer than its run, so this way leaves out whatever larger subgraphs need.
@@ -144,41 +143,54 @@ def _run_alone(call: Call) -> bool:
     signature, inputs = call.signature, call.inputs
     if signature is None or call.requires_grad or watchers or observers or awaited:
         return False
-    if budget.nbytes is not None:
+    key, arguments = _operands_alone(signature, inputs)
+    if key is None or budget.nbytes is not None:
         return False
-    key, arguments = [signature.id], []
-    for position, source in enumerate(inputs):
-        first = inputs.index(source)
-        value = source.buffer
-        if value is None:
-            value, first = source.scalar, ~first
-            if value is None:
-                return False
-        key.append(first)
-        if first in (position, ~position):
-            arguments.append(value)
-    name = tuple(key)
-    if name not in _programs_alone:
+    if key not in _programs_alone:
         if len(_programs_alone) == _KEPT_PROGRAMS:
             _programs_alone.clear()
-        _programs_alone[name] = _program_alone(call, signature)
-    program = _programs_alone[name]
+        _programs_alone[key] = _program_alone(call, signature)
+    program = _programs_alone[key]
     if program is None:
         return False
+    memory = None
+    donor = program.donors.get(0)
+    if donor is not None and len(arguments) == len(inputs):
+        is_last = _holders(inputs, donor) == _ONLY_THE_SEQUENCE
+        if is_last and _holders(arguments, donor) == _ONLY_THE_SEQUENCE + 1:
+            memory = {0: arguments[donor]} if arguments[donor].is_pooled else None
     try:
-        (value,) = program.run(arguments)
+        (value,) = program.run(arguments, memory)
     except Fault as fault:
         raise _located(fault, cut_at([call], live_residuals)) from None
-    if value in arguments:  # another call owns this memory
-        _programs_alone[name] = None
+    if memory is None and value in arguments:  # another call owns this memory
+        _programs_alone[key] = None
         return False
     call.buffer, call.inputs = value, ()
     return True
 
 
+def _operands_alone(
+    signature: Signature, inputs: tuple[Call, ...]
+) -> tuple[tuple[int, ...] | None, list[Any]]:
+    """What decides on the program of a call, and its arguments; None if one is not computed."""
+    key = [signature.id]
+    arguments: list[Any] = []
+    for position, source in enumerate(inputs):
+        value, first = source.buffer, inputs.index(source)
+        if value is None:
+            value, first = source.scalar, ~first
+            if value is None:
+                return None, arguments
+        key.append(first)
+        if first in (position, ~position):
+            arguments.append(value)
+    return tuple(key), arguments
+
+
 def _program_alone(call: Call, signature: Signature) -> Program | None:
-    """The program of a small call, unless it might make way for another one."""
-    if call.type.device is not CPU or call.type.nbytes > _SMALL_BYTES:
+    """The program of a call with one result, unless it might make way for another one."""
+    if call.type.device is not CPU:
         return None
     if signature.result_count > 1 or len(call.inputs) > MANY_OPERANDS:
         return None

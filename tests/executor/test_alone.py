@@ -1,4 +1,4 @@
-"""Small calls that are read one by one and run alone: values, memory, errors, bounds."""
+"""Calls that are read one by one and run alone: values, memory, errors, bounds."""
 
 from __future__ import annotations
 
@@ -61,6 +61,21 @@ def test_every_result_has_memory_of_its_own() -> None:
     results[0][:] = 7
     for other in results[1:]:
         np.testing.assert_array_equal(other, np.full(5, 2, np.float32))
+
+
+def test_memory_of_what_nobody_holds_is_taken_over() -> None:
+    x = metaop.tensor(np.arange(5.0)) + 1
+    for _ in range(3):
+        address = x.buffer().address
+        x.mul_(2.0)
+        assert x.buffer().address == address
+    np.testing.assert_array_equal(x.numpy(), 8 * np.arange(1.0, 6.0))
+    held = x.numpy()
+    x.mul_(2.0)
+    assert x.buffer().address != address
+    y = x + x
+    np.testing.assert_array_equal(y.numpy(), 32 * np.arange(1.0, 6.0))
+    np.testing.assert_array_equal(held, 8 * np.arange(1.0, 6.0))
 
 
 def test_a_refused_value_names_the_line_every_time() -> None:

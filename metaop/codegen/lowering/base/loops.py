@@ -214,11 +214,14 @@ def _joined_last(plan: LoopPlan, together: Sequence[Loop]) -> LoopPlan:
 def divided(plan: LoopPlan, exprs: Iterable[IndexExpr]) -> LoopPlan:
     """The plan of a map with its last loop cut in two if index expressions divide by a number.
 
+    A last loop of so few iterations is unrolled itself, as over the parts of complex numbers.
     Quotient and remainder become separate loops. With a small divisor, the remainders are unrolled
     and lanes run along the quotient. With one that fills vectors, lanes run along the remainder.
     `exprs` are those of the plan itself.
     """
-    last = plan.loops[-1]
+    last, around = plan.loops[-1], plan.loops[-2:-1]
+    if last.extent in _INTERLEAVED and around and hint_of(around[0].extent) >= _FEWEST_LANES:
+        return LoopPlan(plan.loops[:-1], plan.axes, unrolled=(last,))
     divisors = _divisors(index_expr.axis(last.name, last.extent), exprs)
     if last.reduced or len(divisors) != 1:
         return plan
