@@ -64,6 +64,7 @@ def test_the_example_of_a_mesh_gives_the_losses_of_one_process() -> None:
     assert several.stdout.count("loss") == 5
 
 
+@pytest.mark.nightly
 def test_the_example_of_a_search_goes_on_with_another_number_of_ranks(tmp_path: Path) -> None:
     def losses(*ranks: int) -> list[float]:
         folder = str(tmp_path / "-".join(map(str, ranks)))

@@ -37,6 +37,7 @@ def test_a_network_shared_out_over_gpus(ranks: int, kernels: str) -> None:
     check(kernels, ranks, "gpu_parallel")
 
 
+@pytest.mark.nightly
 def test_four_ranks_with_shares_of_the_batch(kernels: str) -> None:
     check(kernels, 4, "gpu_training")
 

@@ -24,7 +24,7 @@ def small_swin(module: Any, kind: Any = None) -> Any:
 
 
 # At night only: networks of the layers of others, each of which takes half a minute to compile.
-NIGHTLY = ("efficientnet_v2", "mnasnet", "swin_v2")
+NIGHTLY = ("efficientnet_v2", "mnasnet", "mobilenet_v3", "regnet", "swin_v2")
 NETWORKS: list[tuple[str, Callable[[Any], Any], int]] = [
     ("densenet", lambda m: m.DenseNet(4, (2, 2), 8, num_classes=10), 24),
     ("mobilenet_v3", lambda m: m.MobileNetV3("small", 10, 0.25, 0.0, 1), 32),

@@ -188,7 +188,13 @@ TRANSLATORS: list[tuple[str, Players, tuple[np.ndarray, ...]]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "players", "inputs"), TRANSLATORS)
+@pytest.mark.parametrize(
+    ("name", "players", "inputs"),
+    [
+        pytest.param(*one, marks=[pytest.mark.nightly] if one[0] == "unit" else [])
+        for one in TRANSLATORS
+    ],
+)
 def test_translators_have_the_losses_of_torch(
     name: str, players: Players, inputs: tuple[np.ndarray, ...]
 ) -> None:

@@ -78,6 +78,7 @@ def test_networks_cut_up_by_options_train_as_on_one_device(
 
 @needs_mpi
 @pytest.mark.mpi
+@pytest.mark.nightly
 def test_a_training_goes_on_on_another_mesh(tmp_path: Path) -> None:
     log, kept = tmp_path / "log", ("--checkpoint", str(tmp_path / "kept"))
     on_ranks(2, "gpt", log, 8, "--pipeline", "2", *kept)
