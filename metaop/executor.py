@@ -158,7 +158,8 @@ def _run_alone(call: Call) -> bool:
     if donor is not None and len(arguments) == len(inputs):
         is_last = _holders(inputs, donor) == _ONLY_THE_SEQUENCE
         if is_last and _holders(arguments, donor) == _ONLY_THE_SEQUENCE + 1:
-            memory = {0: arguments[donor]} if arguments[donor].is_pooled else None
+            is_pooled = getattr(arguments[donor], "is_pooled", False)  # numbers are not
+            memory = {0: arguments[donor]} if is_pooled else None
     try:
         (value,) = program.run(arguments, memory)
     except Fault as fault:

@@ -37,6 +37,9 @@ def test_numbers_are_arguments() -> None:
     for k in range(3, 9):
         assert (x * (k + 0.5)).tolist() == [k + 0.5, 2 * k + 1]
     assert len(_programs()) == 1
+    # Nobody holds these numbers, which have no memory to take over.
+    found = [metaop.full((1,), k + 1234.25).tolist() for k in range(3)]
+    assert found == [[1234.25], [1235.25], [1236.25]]
 
 
 def test_results_that_show_their_operand_keep_its_memory() -> None:
