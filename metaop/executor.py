@@ -164,7 +164,8 @@ def _run_alone(call: Call) -> bool:
         (value,) = program.run(arguments, memory)
     except Fault as fault:
         raise _located(fault, cut_at([call], live_residuals)) from None
-    if memory is None and value in arguments:  # another call owns this memory
+    # Another call may own this memory.
+    if memory is None and id(value) in map(id, arguments):
         _programs_alone[key] = None
         return False
     call.buffer, call.inputs = value, ()
