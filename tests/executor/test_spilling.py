@@ -40,7 +40,11 @@ def in_files() -> int:
     return sum(file._nbytes for file in files if file)
 
 
-@pytest.mark.parametrize("name", SHARES)
+# The U-Net takes more than a minute.
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(x, marks=[pytest.mark.nightly] if x == "unet" else []) for x in SHARES],
+)
 def test_the_same_bits(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("METAOP_SIZES", "exact")
     clear_programs()

@@ -52,7 +52,7 @@ def test_a_dozen_networks_run_without_their_source(tmp_path: Path) -> None:
     check(QUICK, tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_further_networks_run_without_their_source(tmp_path: Path) -> None:
     check(FURTHER, tmp_path)
     assert len(NETWORKS) == len(QUICK) + len(FURTHER)
