@@ -290,8 +290,8 @@ class Walker(Parameters):
         return type(condition)(index, self._integer(condition[1], self.bounds))
 
     def _tested(self, index: Sum) -> Sum:
-        """An index in a condition; one that adds nothing to its axes is never negative."""
-        if not surely_equal(index.constant, 0):
+        """An index in a condition. In sums, one that adds nothing to its axes is never negative."""
+        if not (self.reduces and surely_equal(index.constant, 0)):
             return self._sum(index)
         self.tokens += ("plain", len(index.terms))
         terms = tuple((self._factor(f), self._coefficient(c, f)) for f, c in index.terms)
