@@ -11,8 +11,6 @@ from contextlib import contextmanager
 from itertools import chain
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from metaop import settings, specialisation
 from metaop.codegen.backend import Program, Watchable, observers
 from metaop.codegen.budget import budget, present_budget
@@ -20,10 +18,9 @@ from metaop.codegen.checks import unchecked
 from metaop.codegen.memory.buffers import Buffer
 from metaop.compiler import compile_subgraph
 from metaop.differentiation.tape import live_residuals
-from metaop.errors import Location, MetaopError, describe_location
-from metaop.fusion.two_stages import with_short_scans
 from metaop.operators.basic import alias
 from metaop.pieces import Pieces
+from metaop.refusals import explainer, located
 from metaop.rerolling import rerolled
 from metaop.specialisation import Family, Found, Trial, program_for
 from metaop.unified_graph.composite import Signature
@@ -36,8 +33,7 @@ from metaop.unified_graph.cut import (
     frontier,
     recorder,
 )
-from metaop.unified_graph.evaluation import evaluate
-from metaop.unified_graph.faults import INDEX_OUT_OF_RANGE, Fault
+from metaop.unified_graph.faults import Fault
 from metaop.unified_graph.recording import Call
 from metaop.unified_graph.tensor_type import CPU
 from metaop.unified_graph.tracing import state
@@ -163,7 +159,7 @@ def _run_alone(call: Call) -> bool:
     try:
         (value,) = program.run(arguments, memory)
     except Fault as fault:
-        raise _located(fault, cut_at([call], live_residuals)) from None
+        raise located(fault, cut_at([call], live_residuals)) from None
     # Another call may own this memory.
     if memory is None and id(value) in map(id, arguments):
         _programs_alone[key] = None
@@ -278,8 +274,8 @@ def run(subgraph: Subgraph, watch: Watch | None = None, whole: bool = False) -> 
             else:
                 buffers = _run_watched(compiled.program, arguments, memory, subgraph.outputs, watch)
     except Fault as fault:
-        raise _located(fault, subgraph) from None
-    unchecked.explain(lambda: _explained_by(_refusing(subgraph)))
+        raise located(fault, subgraph) from None
+    unchecked.explain(lambda: explainer(subgraph))
     if compiled.trial is not None:
         compiled.trial.seconds += time.perf_counter() - start
     copied = _part(subgraph, arguments, dying, buffers)
@@ -399,65 +395,6 @@ class _AsRunning:
 
     def __exit__(self, *_: object) -> None:
         _running.pop()
-
-
-def _located(fault: Fault, subgraph: Subgraph) -> MetaopError:
-    """The error for a rejected value, with the operator and the line that recorded it."""
-    if all(leaf.type.device.placement is None for leaf in subgraph.leaves):
-        return _repeated(fault, subgraph)
-    # The other ranks may not have failed, so they would not take part in a second run.
-    return _explained_by(_refusing(subgraph))(fault)
-
-
-def _refusing(subgraph: Subgraph) -> list[tuple[str, Location | None]]:
-    """The operators of a subgraph that may refuse a value, and the lines that recorded them."""
-    return [
-        (call.signature.composite.name, call.location)
-        for call in subgraph.order
-        if call.signature and call.signature.can_fail
-    ]
-
-
-def _explained_by(refusing: list[tuple[str, Location | None]]) -> Callable[[Fault], MetaopError]:
-    """Makes errors that name the operators that may have refused a value, and their lines."""
-
-    def explain(fault: Fault) -> MetaopError:
-        message = f"{' or '.join(dict.fromkeys(name for name, _ in refusing))}: {fault}"
-        lines = dict.fromkeys(describe_location(location) for _, location in refusing)
-        if len(lines) > 1:
-            message += f" (called at {' or '.join(lines)})"
-        location = refusing[0][1] if len(lines) == 1 else None
-        return fault.kind.error(message, fix=fault.kind.fix, location=location)
-
-    return explain
-
-
-def _repeated(fault: Fault, subgraph: Subgraph) -> MetaopError:
-    """The same, located by the reference interpreter, which repeats the calls one by one."""
-    values: dict[Call, list[np.ndarray]] = {}
-    for call in subgraph.leaves:
-        shape, dtype = call.type.shape, call.type.dtype.numpy
-        if call.buffer is not None:
-            values[call] = [call.buffer.view(shape, dtype)]
-        else:
-            values[call] = [np.asarray(call.scalar).astype(dtype)]
-    for call in subgraph.order:
-        signature = call.signature
-        if signature is None:
-            values[call] = values[call.inputs[0]][call.index :]
-            continue
-        try:
-            inputs = [values[source][0] for source in subgraph.inputs_of(call)]
-            values[call] = evaluate(with_short_scans(signature.outputs), inputs)
-        except (Fault, IndexError) as error:
-            kind = error.kind if isinstance(error, Fault) else INDEX_OUT_OF_RANGE
-            shapes = " and ".join(str(list(source.type.shape)) for source in call.inputs)
-            return kind.error(
-                f"{signature.composite.name}: {error} (operands of shapes {shapes})",
-                fix=kind.fix,
-                location=call.location,
-            )
-    return fault.kind.error(str(fault), fix=fault.kind.fix)
 
 
 @contextmanager
