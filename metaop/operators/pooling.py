@@ -161,8 +161,8 @@ def adaptive_average_pool(input: Node, output: Sizes) -> Node:
     Windows that overlap are summed along one dimension after the other: rows first, in whole
     vectors, and their gradient reads at most two windows of each dimension.
     """
+    extents = _adaptive_extents(input, output)
     lead = input.ndim - len(output)
-    extents = input.shape[lead:]
     do_overlap = any(parts and extent % parts for extent, parts in zip(extents, output))
     total = input
     for k in range(1, len(output) + 1) if do_overlap else (len(output),):
@@ -198,14 +198,8 @@ def adaptive_max_pool(input: Node, output: Sizes) -> tuple[Node, Node]:
 
 def _adaptive_windows(input: Node, output: Sizes, fill: float) -> Node:
     """Windows from `floor(o * n / parts)` to `ceil((o + 1) * n / parts)`: (…, *parts, *widest)."""
+    extents = _adaptive_extents(input, output)
     lead = input.ndim - len(output)
-    extents = input.shape[lead:]
-    if lead < 1 or lead > 2 or 0 in extents:
-        raise ShapeError(
-            f"adaptive pooling to {list(output)}: input {list(input.shape)} must be "
-            f"(N, C, *extents) or (C, *extents) without empty extents",
-            fix="add or merge dimensions first",
-        )
     widest = [_widest(n, parts) if parts else 1 for n, parts in zip(extents, output)]
     shape = (*input.shape[:lead], *output, *widest)
     axes = IndexMap.axes(shape)
@@ -219,6 +213,19 @@ def _adaptive_windows(input: Node, output: Sizes, fill: float) -> Node:
             end = (part * n + (n + parts - 1)) // parts
             guards.append(Within(end - 1 - place, widest[k]))
     return reindex(input, IndexMap(shape, indices, guards), fill)
+
+
+def _adaptive_extents(input: Node, output: Sizes) -> Shape:
+    """The extents that are divided into `output` parts."""
+    lead = input.ndim - len(output)
+    extents = input.shape[lead:]
+    if lead < 1 or lead > 2 or 0 in extents:
+        raise ShapeError(
+            f"adaptive pooling to {list(output)}: input {list(input.shape)} must be "
+            f"(N, C, *extents) or (C, *extents) without empty extents",
+            fix="add or merge dimensions first",
+        )
+    return extents
 
 
 def _widest(extent: int, parts: int) -> int:
