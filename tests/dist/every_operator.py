@@ -34,14 +34,14 @@ class Case(NamedTuple):
     values: list[np.ndarray]
 
 
-class Collector:
+class Collector(executor.Watcher):
     """Keeps the largest small case of every composite that programs run."""
 
     def __init__(self) -> None:
         self.cases: dict[str, Case] = {}
         self._seen: set[Signature] = set()
 
-    def watch(self, subgraph: Subgraph) -> None:
+    def begun(self, subgraph: Subgraph) -> None:
         """Takes the operators of a program that is about to run."""
         signatures = {call.signature for call in subgraph.order if call.signature is not None}
         if signatures <= self._seen:
@@ -79,14 +79,8 @@ def collect(
 ) -> dict[str, Case]:
     """The cases that samples of the entries, and programs, record."""
     collector = Collector()
-    run = executor.run
-
-    def watched(subgraph: Subgraph, *options: Any) -> Any:
-        collector.watch(subgraph)
-        return run(subgraph, *options)
-
     monkeypatch.setenv("METAOP_BACKEND", "reference")
-    monkeypatch.setattr(executor, "run", watched)
+    monkeypatch.setattr(executor, "watchers", [collector])
     for entry in entries:
         function = counterpart(entry)
         for sample in _samples(entry) if function is not None else ():
