@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 from metaop.elementwise.meta_op import apply, cast, where
 from metaop.errors import ShapeError
@@ -11,7 +12,7 @@ from metaop.operators.expressions import index_along, stop_gradient
 from metaop.operators.linear import require_one_dtype
 from metaop.reduce.meta_op import reduce_axes
 from metaop.reindex.meta_op import reindex
-from metaop.reindex.views import transpose, unsqueeze
+from metaop.reindex.views import reshape, transpose, unsqueeze
 from metaop.unified_graph.access import IndexMap
 from metaop.unified_graph.composite import composite
 from metaop.unified_graph.dtype import DType
@@ -56,6 +57,35 @@ def attention_with_weights(
 
 
 @composite
+def attention_scores(query: Node, key: Node, scale: float, grouped: bool) -> Node:
+    """query key^T * scale in the compute type: (…, L, E), (…, S, E) -> (…, L, S).
+
+    With `grouped`, several query heads (dimension -3) share a key head.
+    """
+    return _scores(query, _repeated(key, query) if grouped else key, scale)
+
+
+@composite
+def attention_of_scores(
+    scores: Node, allowed: Node | None, value: Node, grouped: bool
+) -> tuple[Node, ...]:
+    """softmax(scores) value, where `allowed`: (…, L, S), (…, S, V) -> (…, L, V).
+
+    Rows without any allowed key give zeros. Further results are the logarithm of the sum of the
+    exponentials of each row and its largest score, both (…, L) and -inf for such rows.
+    """
+    scores = cast(scores, value.dtype.compute)
+    if allowed is not None:
+        scores = where(allowed, scores, -math.inf)
+    weights, total, largest = _softmax(scores, True)
+    total, largest = (reshape(x, scores.shape[:-1]) for x in (total, largest))
+    empty = total.equals(0)
+    logarithm = apply("log", where(empty, 1, total)) + largest
+    statistics = [where(empty, -math.inf, x) for x in (logarithm, largest)]
+    return _mixed(weights, _repeated(value, scores) if grouped else value), *statistics
+
+
+@composite
 def additive_mask(excluded: Node, dtype: DType) -> Node:
     """The additive form of a mask: -inf where `excluded` is true, else 0."""
     return where(excluded, constant(-math.inf, dtype), 0)
@@ -74,15 +104,19 @@ def _weights(
     """The softmax of the masked scores, with dropout, in the compute type: (…, L, S)."""
     require_one_dtype("scaled_dot_product_attention", query=query, key=key, value=value)
     _check(query, key, value)
-    compute = query.dtype.compute
     if scale is None:
         scale = 1.0 / math.sqrt(query.shape[-1])
+    scores = _masked(_scores(query, key, scale), mask, causal)
+    weights = _softmax(scores, mask is not None).weights
+    return weights if seed is None else dropout(weights, seed, probability, None)
+
+
+def _scores(query: Node, key: Node, scale: float) -> Node:
+    compute = query.dtype.compute
     rows = unsqueeze(cast(query, compute), query.ndim - 1)
     columns = unsqueeze(cast(key, compute), key.ndim - 2)
     product = rows * columns
-    scores = reduce_axes("add", product, [product.ndim - 1]) * scale
-    weights = _softmax(_masked(scores, mask, causal), mask is not None)
-    return weights if seed is None else dropout(weights, seed, probability, None)
+    return reduce_axes("add", product, [product.ndim - 1]) * scale
 
 
 def _mixed(weights: Node, value: Node) -> Node:
@@ -104,17 +138,27 @@ def _masked(scores: Node, mask: Node | None, causal: bool) -> Node:
     return scores + cast(mask, scores.dtype)
 
 
-def _softmax(scores: Node, masked: bool) -> Node:
+class _Softmax(NamedTuple):
+    """The weights of rows of scores; the sum of exp(scores - largest) and the largest score.
+
+    Of rows without any key, which only a mask leaves, both are 0.
+    """
+
+    weights: Node
+    total: Node
+    largest: Node
+
+
+def _softmax(scores: Node, masked: bool) -> _Softmax:
     last = [scores.ndim - 1]
     largest = stop_gradient(reduce_axes("max", scores, last, keepdim=True))
     if masked:
         largest = where(largest.equals(-math.inf), 0, largest)
     powers = apply("exp", scores - largest)
     total = reduce_axes("add", powers, last, keepdim=True)
-    if masked:
-        total = where(total.equals(0), 1, total)
+    divisor = where(total.equals(0), 1, total) if masked else total
     # One division per row; the total is at least 1.
-    return powers * apply("reciprocal", total)
+    return _Softmax(powers * apply("reciprocal", divisor), total, largest)
 
 
 def _repeated(shared: Node, query: Node) -> Node:

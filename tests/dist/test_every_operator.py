@@ -51,6 +51,7 @@ def programs() -> Iterator[Callable[[], metaop.Tensor]]:
     yield lambda: nn.GRUCell(4, 5).double()(normal(4, 4))
     yield lambda: quantize_weights(nn.Linear(64, 6), bits=4, group=32)(normal(4, 64))
     yield lambda: functional.affine_grid(normal(4, 2, 3), (4, 4, 4, 4), align_corners=False)
+    yield lambda: nn.attention.flex_attention.flex_attention(*[normal(4, 4, 4, 4)] * 3)
     yield lambda: functional.ctc_loss(
         normal(6, 4, 5).log_softmax(2),
         metaop.randint(1, 5, (4, 3)),

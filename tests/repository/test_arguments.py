@@ -42,6 +42,7 @@ LEGAL = {
     ONE_RESULT: {
         "autocast.__init__": {"cache_enabled"},
         "flags": {"allow_tf32", "benchmark", "benchmark_limit", "deterministic", "enabled"},
+        "flex_attention": {"kernel_options"},
         "linear_cross_entropy": {"options"},
         "sdpa_kernel": {"backends", "set_priority"},
         "isin": {"assume_unique"},
@@ -83,6 +84,7 @@ LEGAL = {
     },
     NO_COMPILER: {
         "annotate": {"the_type"},
+        "create_block_mask": {"_compile"},
         "compile": {"backend", "disable", "dynamic", "fullgraph", "mode", "options"},
         "disable": {"reason", "recursive"},
         "optimized_execution": {"should_optimize"},
@@ -143,6 +145,7 @@ LEGAL = {
         "MPIMesh.line": {"place"},
         "MemoryRecord.computed": {"end", "start"},
         "Pieces.run": {"memory"},
+        "noop_mask": {"head", "token_kv", "token_q"},
         "restricted": {"extent"},
         "run_in_turns": {"stages"},
         "set_grad_enabled.__new__": {"mode"},

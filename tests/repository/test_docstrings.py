@@ -35,6 +35,7 @@ MODULES = (
     "metaop.linalg",
     "metaop.masked",
     "metaop.nn",
+    "metaop.nn.attention.flex_attention",
     "metaop.nn.functional",
     "metaop.nn.init",
     "metaop.nn.utils",

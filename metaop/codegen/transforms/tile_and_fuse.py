@@ -20,6 +20,8 @@ from metaop.codegen.lowering.contractions.prepacked import Prepacked
 from metaop.codegen.nest import ir
 from metaop.codegen.nest.footprint import Interval, number_of_slice, reach
 from metaop.codegen.transforms.tiled_nest import InnerLoop, TiledGroup, inner_loop, joined
+from metaop.elementwise.meta_op import Elementwise
+from metaop.reindex.meta_op import Reindex
 from metaop.unified_graph.node import Input, Node
 from metaop.unified_graph.shape_env import ShapeEnv
 from metaop.unified_graph.symbolic import (
@@ -41,6 +43,9 @@ _ROOM = 2
 _SLICES = (2048, 256)
 # The most launches from the start to the end of a group.
 _LONGEST = 16
+# A launch between two members runs before them if it makes at most one part in so many of what the
+# member before it makes.
+_LITTLE = 2
 # The slices per thread from which on threads share them evenly.
 _SLICES_PER_THREAD = 2
 
@@ -127,7 +132,7 @@ class _Finder:
         private: set[Node] = set()
         ahead: list[int] = []
         for position in range(start, min(start + _LONGEST, len(self.launches))):
-            if self._prepares(position):
+            if self._prepares(position) or self._is_aside(position, members):
                 # It runs before the members, unless it prepares what they have made.
                 if not members or self._reads_made(position, members):
                     break
@@ -258,6 +263,22 @@ class _Finder:
         launch = self.launches[position]
         roles = zip(launch.buffers, launch.nest.parameters)
         return any(isinstance(n.op, Prepacked) and p.role != "read" for n, p in roles)
+
+    def _is_aside(self, position: int, members: Sequence[int]) -> bool:
+        """Whether a launch maps what no member has made to little, as positions to biases."""
+        if not members or self._reads_made(position, members):
+            return False
+        made = self._written(position)
+        if not all(isinstance(node.op, (Elementwise, Reindex)) for node in made):
+            return False
+        sizes = [sum(node.nbytes for node in x) for x in (made, self._written(members[-1]))]
+        return hint_of(sizes[0]) * _LITTLE <= hint_of(sizes[1])
+
+    def _written(self, position: int) -> list[Node]:
+        """The nodes that a launch computes."""
+        launch = self.launches[position]
+        roles = zip(launch.buffers, launch.nest.parameters)
+        return [node for node, parameter in roles if parameter.role != "read"]
 
     def _reads_made(self, position: int, members: Sequence[int]) -> bool:
         """Whether a launch shares a value with the members that is not an input of the program."""

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from metaop.errors import ArgumentError, ShapeError
@@ -174,20 +171,3 @@ class MultiheadAttention(Module):
                 f"{list(wanted)}.",
                 fix="one value per query and key, optionally for every batch and head",
             )
-
-
-class SDPBackend(enum.Enum):
-    """The attention implementations that PyTorch chooses from; metaop compiles the formula."""
-
-    ERROR = -1
-    MATH = 0
-    FLASH_ATTENTION = 1
-    EFFICIENT_ATTENTION = 2
-    CUDNN_ATTENTION = 3
-    OVERRIDEABLE = 4
-
-
-@contextmanager
-def sdpa_kernel(backends: Any, set_priority: bool = False) -> Iterator[None]:
-    """Accepted for compatibility, without effect: metaop has one implementation."""
-    yield
