@@ -26,7 +26,8 @@ from metaop.tensor.generator import (
 )
 from metaop.tensor.operands import names_operands as _names_operands
 from metaop.tensor.grad_mode import (
-    enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled,
+    enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled, no_grad,
+    set_grad_enabled,
 )
 from metaop.tensor.sparse.layouts import (
     channels_last, channels_last_3d, contiguous_format, layout, memory_format, preserve_format,
@@ -69,7 +70,7 @@ _SUBMODULES = frozenset(
     """
     __config__ absent accelerator amp ao array_api autograd backends control_flow cuda data dist
     distributed distributions einops environment export fft func futures fx graph hub inspect
-    kernels linalg masked models multiprocessing nn onnx optim profiler random scripting
+    kernels linalg masked models multiprocessing nn onnx optim profiler quasirandom random scripting
     serialization signal sparse special storage testing types utils version vision
     """.split()
 )
@@ -89,7 +90,7 @@ _ELSEWHERE_BY_MODULE = {
     "marking": "mark_dynamic mark_static",
     "distributed": "placement sbp",
     "environment": """
-        _assert _check _shape_as_tensor are_deterministic_algorithms_enabled compile
+        _assert _assert_async _check _shape_as_tensor are_deterministic_algorithms_enabled compile
         get_deterministic_debug_mode get_float32_matmul_precision get_num_interop_threads
         get_num_threads is_deterministic_algorithms_warn_only_enabled is_warn_always_enabled
         set_deterministic_debug_mode set_float32_matmul_precision set_flush_denormal
@@ -114,6 +115,9 @@ _ELSEWHERE_BY_MODULE = {
     "nn.functional.native": "constant_pad_nd grid_sampler grid_sampler_2d grid_sampler_3d",
     "serialization": "load save",
     "sparse": "spmm",
+    "symbolic_sizes": """
+        SymBool SymFloat SymInt sym_float sym_int sym_ite sym_max sym_min sym_not sym_sqrt sym_sum
+    """,
     "tuning": "tune",
 }
 _ELSEWHERE = {
@@ -124,6 +128,8 @@ _ELSEWHERE = {
 def __getattr__(name: str) -> _Any:
     if name in _ELSEWHERE:
         return getattr(_importlib.import_module(f"metaop.{_ELSEWHERE[name]}"), name)
+    if name.startswith("_foreach_"):
+        return _importlib.import_module("metaop.tensor.functions.lists").for_each(name)
     if name in _SUBMODULES:
         try:
             return _importlib.import_module(f"metaop.{name}")

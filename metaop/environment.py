@@ -216,6 +216,15 @@ def _assert(condition: Any, message: Any) -> None:
     assert condition, message
 
 
+def _assert_async(input: Tensor, assert_msg: str = "") -> None:
+    """Raises RuntimeError unless the only element of `input` is true; it computes the value.
+
+    `assert_msg` is the message.
+    """
+    if not input:
+        raise RuntimeError(assert_msg or "Expected Tensor with single nonzero value, but got zero")
+
+
 def _check(cond: Any, message: Callable[[], Any] | None = None) -> None:
     """Raises RuntimeError unless the condition holds."""
     if not cond:

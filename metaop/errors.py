@@ -139,7 +139,11 @@ class UnsupportedError(MetaopError, NotImplementedError):
 
 
 class DistributedError(MetaopError, RuntimeError):
-    """Ranks that diverge, or that are missing."""
+    """Ranks that diverge, or that are missing.
+
+    >>> issubclass(metaop.distributed.DistError, RuntimeError)
+    True
+    """
 
 
 class CaptureError(MetaopError, RuntimeError):

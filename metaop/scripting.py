@@ -11,11 +11,13 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 from metaop.nn.module import Module as ScriptModule
+from metaop.unified_graph.tracing import state
 
 __all__ = [
     "Final",
     "ScriptFunction",
     "ScriptModule",
+    "TracerWarning",
     "annotate",
     "export",
     "freeze",
@@ -37,6 +39,10 @@ _Anything = TypeVar("_Anything")
 ScriptFunction = Callable
 
 
+class TracerWarning(Warning):
+    """What tracing warns of in PyTorch; nothing here does."""
+
+
 def is_scripting() -> bool:
     """Returns False: metaop never scripts code."""
     return False
@@ -44,6 +50,16 @@ def is_scripting() -> bool:
 
 def is_tracing() -> bool:
     """Returns False: shapes and numbers are always those of the present run."""
+    return False
+
+
+def _are_transforms_active() -> bool:
+    """Whether `vmap` or `jit` records the present run, so that no value can be read."""
+    return state.trace is not None
+
+
+def _is_fake(x: object) -> bool:
+    """Returns False: there are no tensors without values."""
     return False
 
 

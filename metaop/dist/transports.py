@@ -32,10 +32,11 @@ _MESSAGE = 32005
 
 _OPERATIONS = {
     "add": "SUM", "mul": "PROD", "max": "MAX", "min": "MIN", "and": "LAND", "or": "LOR",
+    "band": "BAND", "bor": "BOR", "bxor": "BXOR",
 }  # fmt: skip
 
 
-class _AfterRequest(Request):
+class AfterRequest(Request):
     """A request of MPI, and a function that finishes its result.
 
     MPI reads and writes `memory` until the request is done, and holds no reference to it.
@@ -68,7 +69,7 @@ def _operation(name: str) -> Any:
     return getattr(MPI, _OPERATIONS[name])
 
 
-def _nothing() -> None:
+def nothing() -> None:
     """Does nothing: the result is already in place."""
 
 
@@ -104,7 +105,7 @@ class Transport:
                 total[...] = result
 
         request = self.communicator.Iallreduce(flat, result, _operation(op))
-        return _AfterRequest(request, finish, flat, result, total)
+        return AfterRequest(request, finish, flat, result, total)
 
     def reduce_in_place(self, array: np.ndarray, op: str) -> Any:
         """Combines `array` over the ranks in place."""
@@ -127,12 +128,12 @@ class Transport:
                 mine[...] = result
 
         request = self.communicator.Ireduce_scatter(flat, result, counts, _operation(op))
-        return _AfterRequest(request, finish, flat, result, mine)
+        return AfterRequest(request, finish, flat, result, mine)
 
     def all_gather(self, mine: np.ndarray, whole: np.ndarray, counts: Sequence[int]) -> Any:
         """Gathers the parts of all ranks one after another in `whole`."""
         request = self.communicator.Iallgatherv(_carried(mine), [_carried(whole), counts])
-        return _AfterRequest(request, _nothing, mine, whole)
+        return AfterRequest(request, nothing, mine, whole)
 
     def all_to_all(
         self,
@@ -145,22 +146,22 @@ class Transport:
         request = self.communicator.Ialltoallv(
             [_carried(given), counts], [_carried(received), arriving]
         )
-        return _AfterRequest(request, _nothing, given, received)
+        return AfterRequest(request, nothing, given, received)
 
     def broadcast(self, array: np.ndarray, root: int) -> Any:
         """Copies `array` of `root` to `array` of every rank."""
-        return _AfterRequest(self.communicator.Ibcast(_carried(array), root), _nothing, array)
+        return AfterRequest(self.communicator.Ibcast(_carried(array), root), nothing, array)
 
     def send(self, array: np.ndarray, rank: int) -> Any:
         """Sends the array to a rank, which receives an array with as many elements."""
-        return _AfterRequest(
-            self.communicator.Isend(_carried(array), rank, _MESSAGE), _nothing, array
+        return AfterRequest(
+            self.communicator.Isend(_carried(array), rank, _MESSAGE), nothing, array
         )
 
     def receive(self, array: np.ndarray, rank: int) -> Any:
         """Receives the array that a rank sends, in `array`."""
-        return _AfterRequest(
-            self.communicator.Irecv(_carried(array), rank, _MESSAGE), _nothing, array
+        return AfterRequest(
+            self.communicator.Irecv(_carried(array), rank, _MESSAGE), nothing, array
         )
 
 

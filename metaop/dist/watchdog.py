@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -39,20 +40,43 @@ class Watchdog:
         self.shares_cores = place is not None and place.local_size > (os.cpu_count() or 1)
         self.count = 0
         self.sent: list[Any] = []
+        # Seconds after which a wait is an error; None means METAOP_TIMEOUT_SECONDS.
+        self.timeout: float | None = None
+        # Waits that were given up: MPI may still write to the memory that they refer to.
+        self.given_up: list[Callable[[], bool]] = []
         # For ranks that have ended: how often they waited, and when that became known.
         self.departed: dict[int, tuple[int, float]] = {}
+
+    @contextmanager
+    def within(self, seconds: float | None) -> Iterator[None]:
+        """Waits inside are errors after so many seconds; None changes nothing."""
+        before = self.timeout
+        self.timeout = before if seconds is None else seconds
+        try:
+            yield
+        finally:
+            self.timeout = before
+
+    def _patience(self) -> tuple[float, float]:
+        """The seconds after which late ranks are reported, and after which they are an error."""
+        timeout = settings.get("METAOP_TIMEOUT_SECONDS") if self.timeout is None else self.timeout
+        return settings.get("METAOP_WATCHDOG_SECONDS"), timeout
 
     def wait(
         self, is_done: Callable[[], bool], what: str, news: Callable[[], int] = lambda: 0
     ) -> None:
-        """Returns when `is_done`; raises DistributedError after METAOP_TIMEOUT_SECONDS.
+        """Returns when `is_done`; raises DistributedError after the timeout.
 
         After METAOP_WATCHDOG_SECONDS, and repeatedly after that, the missing ranks are reported.
         The time counts from the last change of `news`, which indicates progress.
         """
         self.count += 1
-        while not self._wait_for_news(is_done, what, news):
-            pass
+        try:
+            while not self._wait_for_news(is_done, what, news):
+                pass
+        except DistributedError:
+            self.given_up.append(is_done)
+            raise
 
     def _wait_for_news(
         self, is_done: Callable[[], bool], what: str, news: Callable[[], int]
@@ -79,8 +103,7 @@ class Watchdog:
         has_news: Callable[[], bool],
         started: float,
     ) -> bool:
-        patience = settings.get("METAOP_WATCHDOG_SECONDS")
-        timeout = settings.get("METAOP_TIMEOUT_SECONDS")
+        patience, timeout = self._patience()
         asked = 0.0
         waiting: set[int] = set()
         while not is_done():
@@ -104,8 +127,7 @@ class Watchdog:
 
         Reports late ranks and raises an error as `wait` does; the other ranks need not wait too.
         """
-        patience = settings.get("METAOP_WATCHDOG_SECONDS")
-        timeout = settings.get("METAOP_TIMEOUT_SECONDS")
+        patience, timeout = self._patience()
         started = time.perf_counter()
         while not is_done():
             time.sleep(_MESSAGE_PAUSE)
@@ -194,7 +216,9 @@ class Watchdog:
     def _tell(self, text: str, gives_up: bool) -> None:
         if gives_up:
             raise DistributedError(
-                text, fix="look at what the late rank does, or increase METAOP_TIMEOUT_SECONDS"
+                text,
+                fix="look at what the late rank does, or increase METAOP_TIMEOUT_SECONDS or the "
+                "timeout that the call names",
             )
         print(f"metaop: {text}", file=sys.stderr, flush=True)
 

@@ -27,7 +27,7 @@ from metaop.differentiation.tape import at_end
 from metaop.dist.collectives import everyone, mpi
 from metaop.dist.job import job, may_lose_ranks
 from metaop.dist.placement import Placement
-from metaop.distributed.process_group import group
+from metaop.distributed.process_group import forget_group
 from metaop.errors import DistributedError
 from metaop.executor import clear_programs
 from metaop.unified_graph.cut import recorder
@@ -71,7 +71,7 @@ def _recover(min_ranks: int) -> None:
     """Excludes the lost ranks and drops everything that was created with them."""
     before, started = job.everyone.size, time.perf_counter()
     job.shrink()
-    group.WORLD = None
+    forget_group(None)
     Placement.forget_ranks()
     clear_programs()
     at_end.clear()

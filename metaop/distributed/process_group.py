@@ -2,41 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import inspect
+import warnings
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import ParamSpec, TypeVar, cast
 
-from metaop.dist.collectives import MPIWorld, everyone
-from metaop.errors import ArgumentError, DistributedError
+from metaop.dist.collectives import everyone
+from metaop.dist.process_group import ProcessGroup
+from metaop.errors import ArgumentError
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 
 
-class ProcessGroup:
-    """Some ranks of the job with a communicator of their own; `size()` counts them.
+class _NoMember(ProcessGroup):
+    """What a rank outside a new group gets instead of it."""
 
-    >>> metaop.distributed.new_group([0]).size()
-    1
-    """
-
-    def __init__(self, communicator: Any, ranks: Sequence[int]) -> None:
-        self.world = MPIWorld(communicator)
-        self.communicator = communicator
-        self.ranks = list(ranks)
+    def __init__(self) -> None:
+        self.ranks = []
 
     def rank(self) -> int:
-        """The number of this process within the group."""
-        return self.world.rank
+        return -1
 
     def size(self) -> int:
-        """The number of processes in the group."""
-        return self.world.size
-
-    def number_of(self, rank: int) -> int:
-        """The number that a rank of the job has within the group."""
-        if rank not in self.ranks:
-            raise DistributedError(
-                f"rank {rank} is not in the group of ranks {self.ranks}",
-                fix="name a rank of the job that belongs to the group",
-            )
-        return self.ranks.index(rank)
+        return -1
 
 
 class group:
@@ -49,6 +39,36 @@ class group:
     WORLD: ProcessGroup | None = None
 
 
+class GroupMember(group):
+    """`GroupMember.NON_GROUP_MEMBER`: the group, of size -1, of a rank that belongs to none.
+
+    >>> metaop.distributed.new_group([0]) is metaop.distributed.GroupMember.NON_GROUP_MEMBER
+    False
+    """
+
+    NON_GROUP_MEMBER: ProcessGroup = _NoMember()
+
+
+def for_members(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Makes a function with an argument `group` do nothing, with a warning, outside the group."""
+    place = list(inspect.signature(function).parameters).index("group")
+
+    @wraps(function)
+    def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        chosen = args[place] if len(args) > place else kwargs.get("group")
+        if chosen is GroupMember.NON_GROUP_MEMBER:
+            text = f"{function.__name__} does nothing on a rank that is not in the group"
+            warnings.warn(text, stacklevel=2)
+            return cast(Result, None)
+        return function(*args, **kwargs)
+
+    return call
+
+
+# The groups that were made besides `group.WORLD`, with NON_GROUP_MEMBER for those of other ranks.
+made: list[ProcessGroup] = []
+
+
 def world_group() -> ProcessGroup:
     """The group of all ranks; starts MPI if necessary."""
     if group.WORLD is None:
@@ -58,9 +78,12 @@ def world_group() -> ProcessGroup:
 
 
 def forget_group(chosen: ProcessGroup | None) -> None:
-    """Makes `group.WORLD` None if `chosen` is None or that group."""
+    """Forgets all groups if `chosen` is None or `group.WORLD`, else that group."""
     if chosen is None or chosen is group.WORLD:
         group.WORLD = None
+        made.clear()
+    elif chosen in made:
+        made.remove(chosen)
 
 
 def check_whole_group(chosen: ProcessGroup | None, owner: str) -> None:
@@ -72,15 +95,22 @@ def check_whole_group(chosen: ProcessGroup | None, owner: str) -> None:
         )
 
 
-def make_group(ranks: Sequence[int] | None = None) -> ProcessGroup | None:
-    """A group of some ranks (by default all); None on a rank outside the group.
+def make_group(ranks: Sequence[int] | None = None, is_sorted: bool = True) -> ProcessGroup:
+    """A group of some ranks (by default all); `GroupMember.NON_GROUP_MEMBER` outside it.
 
     Every rank of the job must call it, in the same order.
     """
     everyone = world_group()
-    chosen = everyone.ranks if ranks is None else sorted(ranks)
-    everyone.world.agree(f"new_group({chosen})", "collectives")
+    chosen = list(everyone.ranks if ranks is None else ranks)
+    if not chosen or len(set(chosen)) < len(chosen) or not set(chosen) <= set(everyone.ranks):
+        raise ArgumentError(
+            f"a group of the ranks {chosen} of {everyone.size()}",
+            fix=f"name some of the ranks 0 to {everyone.size() - 1}, each once",
+        )
+    if is_sorted:
+        chosen.sort()
+    everyone.agree(f"new_group({chosen})")
     communicator = everyone.communicator.Create(everyone.communicator.group.Incl(chosen))
-    if everyone.rank() not in chosen:
-        return None
-    return ProcessGroup(communicator, chosen)
+    is_member = everyone.rank() in chosen
+    made.append(ProcessGroup(communicator, chosen) if is_member else GroupMember.NON_GROUP_MEMBER)
+    return made[-1]

@@ -1,28 +1,19 @@
-"""The processes of a job under PyTorch's names: starting MPI, ranks, groups, backends."""
+"""The processes of a job under PyTorch's names: starting MPI, and their ranks."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
-from collections.abc import Sequence
 from datetime import timedelta
 
-from metaop.cuda import nccl
 from metaop.dist.collectives import everyone
 from metaop.dist.job import job
 from metaop.dist.joining import check_place, wish_of
-from metaop.distributed.process_group import (
-    ProcessGroup,
-    forget_group,
-    group,
-    make_group,
-    world_group,
-)
+from metaop.distributed.backends import check_backend
+from metaop.distributed.process_group import ProcessGroup, forget_group, group, world_group
 from metaop.errors import ArgumentError
 from metaop.tensor.sharded import data_parallel
 
 Group = ProcessGroup | None
-_BACKENDS = {"gloo", "mpi", "nccl", "ucc", "xccl"}
 
 
 def init_process_group(
@@ -53,9 +44,7 @@ def init_process_group(
     (0, 1)
     """
     data_parallel.refuse("init_process_group()")
-    parts = [] if backend is None else [part.rpartition(":")[2] for part in backend.split(",")]
-    if {part.lower() for part in parts} - _BACKENDS:
-        raise ArgumentError(f"backend is {backend!r}", fix=f"use one of {sorted(_BACKENDS)}")
+    check_backend(backend)
     for name, value in (("store", store), ("pg_options", pg_options), ("device_id", device_id)):
         if value is not None:
             raise ArgumentError(
@@ -79,27 +68,6 @@ def destroy_process_group(group: Group = None) -> None:
     forget_group(group)
 
 
-def is_available() -> bool:
-    """Whether mpi4py is installed.
-
-    >>> metaop.distributed.is_available()
-    True
-    """
-    return importlib.util.find_spec("mpi4py") is not None
-
-
-is_mpi_available = is_available
-
-
-def is_nccl_available() -> bool:
-    """Whether NCCL can carry collectives between GPUs.
-
-    >>> metaop.distributed.is_nccl_available() and not metaop.cuda.is_available()
-    False
-    """
-    return nccl.is_available()
-
-
 def is_torchelastic_launched() -> bool:
     """Whether `torchrun` started the process; its ranks are not metaop's.
 
@@ -119,15 +87,6 @@ def is_initialized() -> bool:
     return group.WORLD is not None
 
 
-def get_backend(group: Group = None) -> str:
-    """ "mpi", whatever backend was requested.
-
-    >>> metaop.distributed.get_backend()
-    'mpi'
-    """
-    return "mpi"
-
-
 def get_rank(group: Group = None) -> int:
     """The number of this process in the group, from 0.
 
@@ -144,14 +103,3 @@ def get_world_size(group: Group = None) -> int:
     1
     """
     return (group or world_group()).size()
-
-
-def new_group(ranks: Sequence[int] | None = None) -> ProcessGroup | None:
-    """A group of some ranks; every rank of the job must call it. Returns None outside the group.
-
-    Without `ranks`, all ranks; numbers outside the job raise ArgumentError.
-
-    >>> metaop.distributed.get_world_size(metaop.distributed.new_group([0]))
-    1
-    """
-    return make_group(ranks)

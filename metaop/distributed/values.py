@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from metaop.dist.memory import memory_of
-from metaop.dist.packing import Packed
+from metaop.dist.packing import Packed, Packing
 from metaop.distributed.process_group import ProcessGroup
-from metaop.errors import ArgumentError
+from metaop.distributed.reductions import BITWISE, Premultiplied, operation
+from metaop.errors import ArgumentError, ShapeError
 from metaop.tensor.core import Tensor
 from metaop.tensor.grad_mode import no_grad
 from metaop.tensor.host.arrays import array_of, tensor_on
@@ -19,36 +20,51 @@ from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.tensor_type import CPU, Device
 
 
-def operation(op: str) -> str:
-    """The name of the reducer for a reduction; a mean uses the sum."""
-    names = {"sum": "add", "avg": "add", "prod": "mul", "max": "max", "min": "min"}
-    if op not in names:
-        raise ArgumentError(f"unknown reduction {op!r}", fix=f"use one of {', '.join(names)}")
-    return names[op]
-
-
 @no_grad()
 def put(tensor: Tensor, value: Any, device: Device = CPU, divisor: int = 1) -> None:
     """Writes an array on `device`, divided by `divisor`, into a tensor with as many elements."""
     dtype = dtypes.from_numpy_dtype(value.dtype)
     assert dtype is not None
+    if value.size != math.prod(tensor.shape):
+        raise ShapeError(
+            f"{value.size} elements of {dtype.name} arrive for a tensor of shape "
+            f"{tuple(tensor.shape)}",
+            fix="pass a tensor of the shape that the other rank sends",
+        )
     found: Any = tensor_on(value.reshape(tuple(tensor.shape)), dtype, device)
     if divisor != 1:
-        is_float = dtype.kind == "float"
-        found = found / divisor if is_float else found.div(divisor, rounding_mode="trunc")
+        is_whole = dtype.kind in ("bool", "int")
+        found = found.div(divisor, rounding_mode="trunc") if is_whole else found / divisor
     tensor.copy_(found.to(tensor.device))  # type: ignore[attr-defined]
 
 
-def combined(members: ProcessGroup, tensor: Tensor, op: str) -> Any:
-    """Reduces `tensor` over the ranks of the group; the result is flat, on the tensor's device."""
-    memory = memory_of(tensor.device)
+def combined(members: ProcessGroup, tensors: Sequence[Tensor], op: str) -> list[Any]:
+    """Reduces tensors of one type over the ranks; the results are flat, on the tensors' device."""
+    memory = memory_of(tensors[0].device)
     with memory.active():
-        given = array_of(tensor.detach()).reshape(-1)
-        total = np.empty_like(given)
+        given = packed([operand(tensor, op) for tensor in tensors])
+        total = np.empty_like(given.arrays[0], shape=(given.size,))
         transport = members.world.transport_at(memory)
-        request = transport.all_reduce(Packed.alone(given), total, operation(op))
-        members.world.wait(request, f"all_reduce {op} of {kind_of(tensor)}")
-    return total
+        request = transport.all_reduce(given, total, operation(op, tensors[0]))
+        members.world.wait(request, f"all_reduce {op} of {kinds_of(tensors)}")
+        return given.packing.parts(total)
+
+
+def packed(arrays: Sequence[Any]) -> Packed:
+    """Flat arrays as one."""
+    if len(arrays) == 1:
+        return Packed.alone(arrays[0])
+    return Packed(Packing([array.shape for array in arrays], arrays[0].dtype), arrays)
+
+
+def operand(tensor: Tensor, op: str) -> Any:
+    """The flat array with which a tensor takes part in a reduction."""
+    array = array_of(tensor.detach()).reshape(-1)
+    if isinstance(op, Premultiplied):
+        return array * array.dtype.type(op.factor)
+    # MPI combines the bits of bytes, but not of booleans.
+    is_bits = op in BITWISE and array.dtype == np.bool_
+    return array.view(np.uint8) if is_bits else array
 
 
 def gathered(members: ProcessGroup, tensor: Tensor, counts: Sequence[int]) -> Any:
@@ -78,19 +94,32 @@ def exchanged(
                 fix="pass tensors of one type on one device",
             )
     counts = [0 if tensor is None else math.prod(tensor.shape) for tensor in given]
-    arriving = members.communicator.alltoall(counts)
+    flat = flat_together([tensor for tensor in given if tensor is not None], like)
+    received, arriving = swapped(members, flat, counts, like)
+    for target, part in zip(taken, cut(received, arriving)):
+        if target is not None:
+            put(target, part, like.device)
+
+
+def flat_together(tensors: Sequence[Tensor], like: Tensor) -> Any:
+    """The elements of all tensors one after another; `like` determines dtype and device."""
     memory = memory_of(like.device)
     with memory.active():
         nothing = memory.full((0,), 0, like.dtype.numpy)
-        arrays = [array_of(one.detach()).reshape(-1) for one in given if one is not None]
-        flat = np.concatenate([nothing, *arrays])
+        return np.concatenate([nothing, *[array_of(one.detach()).reshape(-1) for one in tensors]])
+
+
+def swapped(
+    members: ProcessGroup, flat: Any, counts: Sequence[int], like: Tensor
+) -> tuple[Any, list[int]]:
+    """Sends part k of `flat` to rank k; returns what arrives, and how many elements from whom."""
+    arriving = members.communicator.alltoall(counts)
+    memory = memory_of(like.device)
+    with memory.active():
         received = np.empty_like(flat, shape=(sum(arriving),))
         request = members.world.transport_at(memory).all_to_all(flat, counts, received, arriving)
         members.world.wait(request, f"an exchange of {like.dtype.name}")
-        parts = cut(received, arriving)
-    for target, part in zip(taken, parts):
-        if target is not None:
-            put(target, part, like.device)
+    return received, arriving
 
 
 def cut(flat: Any, counts: Sequence[int]) -> list[Any]:
@@ -105,6 +134,11 @@ def cut(flat: Any, counts: Sequence[int]) -> list[Any]:
 def kind_of(tensor: Tensor) -> str:
     """The type, shape and kind of device, as the ranks compare them."""
     return f"{tensor.dtype.name}{list(tensor.shape)}{place_of(tensor)}"
+
+
+def kinds_of(tensors: Sequence[Tensor]) -> str:
+    """The types, shapes and kinds of device of several tensors."""
+    return ", ".join(kind_of(tensor) for tensor in tensors)
 
 
 def place_of(tensor: Tensor) -> str:

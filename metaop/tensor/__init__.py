@@ -17,5 +17,5 @@ from metaop.tensor.linear_algebra import (
     contractions, decompositions, determinants, householder, products, low_rank,
     lu, matrix_functions, norms, solutions,
 )
-from metaop.tensor.sharded import global_tensor
+from metaop.tensor.sharded import global_tensor, mesh_tensor
 from metaop.tensor.sparse import making

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
@@ -19,6 +20,15 @@ def _check_tangents(mode: _GradientMode) -> None:
             f"{type(mode).__name__} inside of forward_ad.dual_level would stop tangents too",
             fix="omit it: unpack_dual gives values without history",
         )
+
+
+class _Inference(threading.local):
+    """Whether this thread is in `inference_mode`."""
+
+    is_on = False
+
+
+_inference = _Inference()
 
 
 class _GradientMode:
@@ -130,12 +140,23 @@ class inference_mode(_GradientMode):
     def __new__(cls, mode: Any = True) -> Any:
         return _GradientMode.__new__(cls, mode)
 
+    def __enter__(self) -> None:
+        super().__enter__()
+        self._outer.append(_inference.is_on)
+        _inference.is_on = self.is_on
+
+    def __exit__(self, *exception: object) -> None:
+        _inference.is_on = self._outer.pop()
+        super().__exit__(*exception)
+
     def __init__(self, mode: Any = True) -> None:
         super().__init__()
-        self.mode = modes.gradients if mode is False else False
+        self.is_on = mode is not False
+        self._outer: list[bool] = []
+        self.mode = False if self.is_on else modes.gradients
 
     def _fresh(self) -> _GradientMode:
-        return type(self)(self.mode is False)
+        return type(self)(self.is_on)
 
 
 class set_grad_enabled(_GradientMode):
@@ -166,6 +187,16 @@ class set_grad_enabled(_GradientMode):
 
     def _fresh(self) -> _GradientMode:
         return set_grad_enabled(self.mode)
+
+
+def is_inference_mode_enabled() -> bool:
+    """Whether `inference_mode` is on.
+
+    >>> with metaop.inference_mode():
+    ...     metaop.is_inference_mode_enabled()
+    True
+    """
+    return _inference.is_on
 
 
 def is_grad_enabled() -> bool:

@@ -263,6 +263,16 @@ def grad_fn(input: Tensor) -> GradFn | None:
     return None if not call.requires_grad or input.is_leaf else GradFn(call)
 
 
+@public()
+def detach(input: Tensor) -> Tensor:
+    """The same value in the same memory and shape, without its history.
+
+    >>> metaop.detach(metaop.ones(1, requires_grad=True)).requires_grad
+    False
+    """
+    return input.detach()
+
+
 @public(method=True)
 def detach_(input: Tensor) -> Tensor:
     """Cuts this tensor off from its history, in place; its value and shape stay.

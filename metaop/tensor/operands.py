@@ -2,16 +2,19 @@
 
 No argument is checked before the call. A function that fails is looked at afterwards. If a tensor
 or an array without dimensions stands where a number belongs, the function is called again with its
-number, as PyTorch reads it. Otherwise, if a parameter that is declared as `Tensor` got something
-else, the error names it. So calls with tensors pay one Python frame, which Python 3.11 calls
-cheaply.
+number, as PyTorch reads it. Numbers before the last tensor, the way of PyTorch before 1.5, go to
+the keywords that they have now. Otherwise, if a parameter that is declared as `Tensor` got
+something else, the error names it. So calls with tensors pay one Python frame, which Python 3.11
+calls cheaply.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from functools import cache, update_wrapper
-from inspect import BoundArguments, Parameter, signature
+from inspect import BoundArguments, Parameter, Signature, signature
+from numbers import Number
 from types import CodeType, FunctionType, NoneType
 from typing import Any
 
@@ -23,6 +26,8 @@ from metaop.unified_graph.dtype import DType
 # The types of parameters that are tensors, and those of numbers that may stand beside them.
 _TENSORS = frozenset(("Tensor", "SparseTensor", "PackedSequence", "Operand"))
 _NUMBERS = frozenset(("Operand", "int", "float", "bool", "complex", "Number", "Real"))
+# The keywords whose numbers once stood before the last tensor, in that order.
+_ONCE_BY_POSITION = ("beta", "alpha", "value")
 _BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 _BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -86,8 +91,8 @@ def with_numbers(
 ) -> BoundArguments | None:
     """The arguments of a call with numbers for tensors and arrays without dimensions.
 
-    None if there are none but tensors where they belong, or if `error`, which the call raised, says
-    that something else is wrong.
+    Numbers that stand where they stood before PyTorch 1.5 become keywords. None if there is nothing
+    to change, or if `error`, which the call raised, says that something else is wrong.
     """
     if not isinstance(error, (AttributeError, TypeError)):
         return None
@@ -95,7 +100,7 @@ def with_numbers(
     try:
         given = declared.bind(*args, **kwargs)
     except TypeError:
-        return None
+        return _from_old_order(function.__name__, declared, args, kwargs)
     found = False
     for name, value in given.arguments.items():
         if not _may_be_number(declared.parameters[name], value):
@@ -108,6 +113,25 @@ def with_numbers(
             found = found or number is not value
         given.arguments[name] = number
     return given if found else None
+
+
+def _from_old_order(
+    name: str, declared: Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> BoundArguments | None:
+    """The arguments of `add(x, 2, y)` as those of `add(x, y, alpha=2)`; None for any other call."""
+    keywords = [word for word in _ONCE_BY_POSITION if word in declared.parameters]
+    numbers = [one for one in args if isinstance(one, Number)]
+    tensors = [one for one in args if not isinstance(one, Number)]
+    if not numbers or len(numbers) > len(keywords) or args[-1] is numbers[-1]:
+        return None
+    named = dict(zip(keywords, numbers))
+    try:
+        given = declared.bind(*tensors, **kwargs, **named)
+    except TypeError:
+        return None
+    words = ", ".join(f"{word}={number}" for word, number in named.items())
+    warnings.warn(f"{name}: pass {words} after the tensors", UserWarning, stacklevel=4)
+    return given
 
 
 def _may_be_number(parameter: Parameter, value: object) -> bool:

@@ -26,7 +26,8 @@ from metaop.convert.packages import find_spec, import_module, version
 
 # What the package says while it is imported and metaop lacks.
 ABSENT = [
-    *("torch.distributed.tensor", "torch.distributed.tensor.Replicate", "torch.library.custom_op"),
+    *("torch.distributed.rpc", "torch.distributed.rpc.TensorPipeRpcBackendOptions"),
+    "torch.library.custom_op",
 ]
 PACKAGE = Path(__file__).parent / "programs" / "lazynet"
 
@@ -113,8 +114,10 @@ def test_what_is_missing_raises_when_it_is_used(both: tuple[Any, Any]) -> None:
     registry = importlib.import_module("lazynet_metaop.registry")
     with pytest.raises(UnsupportedError, match="torch.library.custom_op"):
         registry.doubled(metaop.ones(2))
-    with pytest.raises(UnsupportedError, match=r"torch.distributed.tensor.Replicate\(\)"):
-        registry.LAYOUTS["whole"]()
+    with pytest.raises(
+        UnsupportedError, match=r"torch.distributed.rpc.TensorPipeRpcBackendOptions\(\)"
+    ):
+        registry.OPTIONS["remote"]()
 
 
 def test_outputs_are_nests_for_the_tools_of_trees(both: tuple[Any, Any]) -> None:

@@ -78,3 +78,41 @@ def test_private_names_that_programs_use() -> None:
     assert isinstance(handle, lookup("torch.utils.hooks.RemovableHandle").value)
     keys = model.load_state_dict({}, strict=False)
     assert isinstance(keys, lookup("torch.nn.modules.module._IncompatibleKeys").value)
+
+
+def test_private_questions_of_transforms_and_tracing() -> None:
+    """Programs ask whether values can be read now."""
+    pytest.importorskip("libcst")
+    from metaop.convert.catalogue import lookup
+
+    is_active = lookup("torch._C._are_functorch_transforms_active").value
+    seen = []
+
+    def step(x: metaop.Tensor) -> metaop.Tensor:
+        seen.append(is_active())
+        return x * 2
+
+    metaop.vmap(step)(metaop.ones(3))
+    step(metaop.ones(3))
+    assert seen == [True, False]
+    assert lookup("torch.fx.experimental.proxy_tensor.get_proxy_mode").value() is None
+    assert lookup("torch._subclasses.fake_tensor.is_fake").value(metaop.ones(1)) is False
+    assert lookup("torch.torch.Tensor").value is metaop.Tensor
+    assert lookup("torch.quantization.quantize_dynamic").path.startswith("metaop.ao.quantization")
+    assert issubclass(lookup("torch.jit.TracerWarning").value, Warning)
+
+
+def test_the_context_of_functions_has_pytorchs_name() -> None:
+    pytest.importorskip("libcst")
+    from metaop.convert.catalogue import lookup
+
+    found = []
+
+    class Double(metaop.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            found.append(ctx)
+            return x * 2
+
+    Double.apply(metaop.ones(1))
+    assert isinstance(found[0], lookup("torch.autograd.function.FunctionCtx").value)

@@ -19,6 +19,9 @@ LOCAL = (
     "transitions",
     "transports",
     "communication",
+    "messages",
+    "collectives",
+    "linear_collectives",
     "data_parallel",
     "batch_norm",
     "zero",
@@ -50,7 +53,8 @@ def test_ranks_agree_with_one_process(name: str, group: tuple[str, ...], ranks: 
 
 
 def test_large_values_in_the_window_of_a_host_agree_as_small_ones_in_messages() -> None:
-    modes = ("transports", "communication", "transitions", "data_parallel", "batch_norm", "zero")
+    modes = ("transports", "communication", "messages", "collectives", "linear_collectives")
+    modes += ("transitions", "data_parallel", "batch_norm", "zero")
     done = run_all(3, "--window", *modes)
     for name in modes:
         check_done(name, 3, done)

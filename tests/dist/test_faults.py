@@ -40,7 +40,7 @@ def test_a_failing_rank_ends_the_job(kind: str, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "where", ["global", "repeated", "placing", "gathering", "recv", "send", "schedule"]
+    "where", ["global", "repeated", "placing", "gathering", "recv", "send", "batch", "schedule"]
 )
 def test_a_rank_that_ends_early_is_named_by_those_who_wait_for_it(where: str) -> None:
     # Far less than METAOP_WATCHDOG_SECONDS, after which a slow rank would be named.

@@ -26,6 +26,10 @@ MODULES = (
     "metaop.control_flow",
     "metaop.data",
     "metaop.distributed",
+    "metaop.distributed.device_mesh",
+    "metaop.distributed.nn.functional",
+    "metaop.distributed.tensor",
+    "metaop.distributed.tensor.parallel",
     "metaop.distributions",
     "metaop.fft",
     "metaop.func",
@@ -77,6 +81,10 @@ FACTS = ("None", "bool", "int", "str", "DType", "Device", "Generator", "Graph", 
 # What examples take besides metaop.
 NEEDS = {
     "metaop.distributed": "mpi4py",
+    "metaop.distributed.device_mesh": "mpi4py",
+    "metaop.distributed.nn.functional": "mpi4py",
+    "metaop.distributed.tensor": "mpi4py",
+    "metaop.distributed.tensor.parallel": "mpi4py",
     "metaop.graph": "networkx",
     "metaop.vision.io": "PIL",
     "metaop.vision.transforms": "PIL",
@@ -133,7 +141,7 @@ def faults(name: str) -> list[str]:
 def test_examples_in_docstrings_say_what_they_print(name: str) -> None:
     if name in NEEDS:
         pytest.importorskip(NEEDS[name])
-    if name != "metaop.distributed":
+    if not name.startswith("metaop.distributed"):
         found = "".join(faults(name))
     else:
         # MPI begins in a process of its own: other tests start jobs from this one.

@@ -325,9 +325,13 @@ def wrapped(
     return array if dtype is None else from_array(np.asarray(array), dtype)
 
 
-@method()
+@public(method=True)
 def get_device(input: Tensor) -> builtins.int:
-    """The number of the CUDA device, -1 on the CPU."""
+    """The number of the CUDA device, -1 on the CPU.
+
+    >>> metaop.get_device(metaop.ones(1))
+    -1
+    """
     return -1 if input.device.index is None else input.device.index
 
 
@@ -346,9 +350,13 @@ def is_pinned(input: Tensor, device: Any = None) -> builtins.bool:
     return devices.is_pinned(input)
 
 
-@method()
+@public(method=True)
 def is_same_size(input: Tensor, other: Tensor) -> builtins.bool:
-    """Whether two tensors have the same shape."""
+    """Whether two tensors have the same shape.
+
+    >>> metaop.is_same_size(metaop.ones(2, 1), metaop.ones(2))
+    False
+    """
     return input.shape == other.shape
 
 

@@ -10,7 +10,7 @@ gradients, statistics and decisions are those of one process.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
@@ -90,13 +90,20 @@ def _trained(call: Call) -> Call:
 
 def _joined(inputs: Sequence[Call | None]) -> Sequence[Call | None]:
     """The operands of a call; where one is global, all are."""
+    return joined_by(_split, inputs)
+
+
+def joined_by(
+    place: Callable[[Tensor, Placement], Call], inputs: Sequence[Call | None]
+) -> Sequence[Call | None]:
+    """The operands of a call; where one is global, `place` makes the local ones so."""
     present = [call for call in inputs if call is not None]
     home = next((c.type.device for c in present if c.type.device.placement is not None), None)
     if home is None:
         return inputs
     return [
         call if call is None or call.scalar is not None or call.type.device is home
-        else _split(wrap(call), home.placement)
+        else place(wrap(call), home.placement)
         for call in inputs
     ]  # fmt: skip
 

@@ -21,6 +21,7 @@ from metaop.errors import ArgumentError, DistributedError
 from metaop.executor import realize
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.host.arrays import array_in, tensor_on
+from metaop.tensor.sharded.mesh_placements import MeshPlacement, states_of
 from metaop.tensor.surface import attribute, method
 from metaop.unified_graph.recording import Call, leaf, modes, record
 from metaop.unified_graph.reshard import reshard, reshard_gradient
@@ -58,18 +59,18 @@ def to_global(
                 "to_global() of a local tensor needs placement and sbp",
                 fix='to_global(placement=placement.all("cpu"), sbp=sbp.broadcast)',
             )
-        states = _states(sbp, input.ndim, placement)
-        back = states if grad_sbp is None else _states(grad_sbp, input.ndim, placement)
+        states = checked_states(sbp, input.ndim, placement)
+        back = states if grad_sbp is None else checked_states(grad_sbp, input.ndim, placement)
         return _from_parts(input, placement, states, back, check_meta)
     here = device.placement
     if placement is not None and placement is not here:
         return _moved(input, here, placement, sbp, grad_sbp)
     result = input
     if grad_sbp is not None:
-        states = _states(grad_sbp, input.ndim, here)
+        states = checked_states(grad_sbp, input.ndim, here)
         result = wrap(record(reshard_gradient, (result.call,), (states,)))
     if sbp is not None:
-        states = _states(sbp, input.ndim, here)
+        states = checked_states(sbp, input.ndim, here)
         result = wrap(record(reshard, (result.call,), (states,)))
     return result
 
@@ -86,9 +87,15 @@ def distribute_tensor(input: Tensor, placement: Placement, sbp: SbpLike) -> Tens
     """
     if input.device.placement is not None:
         return to_global(input, placement, sbp)
-    states = _states(sbp, input.ndim, placement)
+    states = checked_states(sbp, input.ndim, placement)
     value = placement.world.first(_own_value(input, placement))
     return _kept(input, value, placement, states)
+
+
+def distribute_own(input: Tensor, placement: Placement, sbp: SbpLike) -> Tensor:
+    """The global tensor of a local value that all ranks have alike; nothing is sent for it."""
+    value = _own_value(input, placement)
+    return _kept(input, value, placement, checked_states(sbp, input.ndim, placement))
 
 
 def _own_value(input: Tensor, placement: Placement) -> Any:
@@ -136,16 +143,23 @@ def spread(input: Tensor, placement: Placement, sbp: SbpLike) -> Tensor:
     if input.device.placement is not None:
         return to_global(input, placement, states)
     value = array_in(placement.memory, input)
-    return _kept(input, value, placement, _states(states, input.ndim, placement))
+    return _kept(input, value, placement, checked_states(states, input.ndim, placement))
 
 
 @method()
-def to_local(input: Tensor, *, copy: bool = False, grad_sbp: SbpLike | None = None) -> Tensor:
+def to_local(
+    input: Tensor,
+    *,
+    copy: bool = False,
+    grad_sbp: SbpLike | None = None,
+    grad_placements: Sequence[MeshPlacement] | None = None,
+) -> Tensor:
     """What this rank holds of a global tensor, in memory of its own when `copy`.
 
     The ranks' gradients are the parts of one that is sharded as the tensor is, or as `grad_sbp`
-    says: where every rank has the whole and makes something of its own of it, that is a partial
-    sum. Raises DistributedError on a rank that is not in the tensor's placement.
+    says (or `grad_placements`, in PyTorch's words): where every rank has the whole and makes
+    something of its own of it, that is a partial sum. Raises DistributedError on a rank that is not
+    in the tensor's placement.
     """
     placement, states = input.device.placement, _memory(input).states
     buffer = _memory(input)
@@ -154,19 +168,27 @@ def to_local(input: Tensor, *, copy: bool = False, grad_sbp: SbpLike | None = No
         with placement.memory.active():
             part = part.copy()
     result = tensor_on(part, input.dtype, placement.memory.device)
-    back = states if grad_sbp is None else _states(grad_sbp, input.ndim, placement)
+    if grad_placements is not None:
+        grad_sbp = states_of(grad_placements, placement.ranks.ndim)
+    back = states if grad_sbp is None else checked_states(grad_sbp, input.ndim, placement)
     return _linked(result, input, lambda gradient: _from_parts(gradient, placement, back, back))
 
 
 @method()
-def full_tensor(input: Tensor) -> Tensor:
-    """The whole value of a global tensor as a local one, on every rank and its device."""
+def full_tensor(input: Tensor, *, grad_placements: Sequence[MeshPlacement] | None = None) -> Tensor:
+    """The whole value of a global tensor as a local one, on every rank and its device.
+
+    Its gradient is that of the first rank; with `grad_placements`, the ranks' gradients are parts
+    of one that lies so, such as summands if they are `Partial()`.
+    """
     placement = _placement_of(input)
-    whole = (BROADCAST,) * placement.ranks.ndim
     with placement.memory.active():
         value = _memory(input).whole().copy()
     result = tensor_on(value, input.dtype, placement.memory.device)
-    return _linked(result, input, lambda gradient: distribute_tensor(gradient, placement, whole))
+    back = checked_states(states_of(grad_placements, placement.ranks.ndim), input.ndim, placement)
+    if grad_placements is None:
+        return _linked(result, input, lambda gradient: distribute_tensor(gradient, placement, back))
+    return _linked(result, input, lambda gradient: _from_parts(gradient, placement, back, back))
 
 
 @attribute("sbp")
@@ -197,7 +219,7 @@ def _listed(sbp: SbpLike) -> NdSbp:
     return (sbp,) if isinstance(sbp, (Split, Broadcast, Partial)) else tuple(sbp)
 
 
-def _states(sbp: SbpLike, ndim: int, placement: Placement) -> NdSbp:
+def checked_states(sbp: SbpLike, ndim: int, placement: Placement) -> NdSbp:
     """One state for each mesh axis; ArgumentError for anything else."""
     states = _listed(sbp)
     axes = placement.ranks.ndim
@@ -282,7 +304,7 @@ def _moved(
     """The tensor on another placement, computed now; its gradient moves back."""
     buffer = _memory(input)
     wished = nothing_partial(buffer.states) if sbp is None else sbp
-    states = _states(wished, input.ndim, target)
+    states = checked_states(wished, input.ndim, target)
     result = _of_buffer(transfer(buffer, source, target, states), target, input)
     home = nothing_partial(buffer.states) if grad_sbp is None else grad_sbp
     return _linked(result, input, lambda gradient: to_global(gradient, source, home))

@@ -88,6 +88,13 @@ def end_early(where: str) -> None:
         tensor.to_global(placement=everywhere, sbp=sbp.split(0))
     if where == "recv":
         metaop.distributed.recv(tensor, 1)
+    if where == "batch":
+        operations = [
+            metaop.distributed.P2POp(operation, metaop.ones(LARGE), 1)
+            for operation in (metaop.distributed.irecv, metaop.distributed.isend)
+        ]
+        for work in metaop.distributed.batch_isend_irecv(operations):
+            work.wait()
     if where == "send":
         metaop.distributed.send(metaop.ones(LARGE), 1)
     if where == "schedule":

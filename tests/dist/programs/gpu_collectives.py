@@ -6,6 +6,7 @@ import metaop
 import metaop.distributed as dist
 from metaop.dist.memory import GpuMemory, memory_of
 from metaop.dist.nccl import NcclTransport
+from metaop.errors import ArgumentError
 from metaop.unified_graph import dtype as dtypes
 
 rank, ranks = dist.get_rank(), dist.get_world_size()
@@ -97,6 +98,26 @@ dist.gather(value[0, 0] * metaop.ones(3, device=device), places if rank == 0 els
 if rank == 0:
     for place in places:
         check(place, np.full(3, sum(k + 1 for k in range(ranks))), "gather")
+parts = [metaop.full((2,), float(rank), device=device), metaop.full((1,), 1.0, device=device)]
+dist.all_reduce_coalesced(parts)
+check(parts[0], np.full(2, sum(range(ranks))), "all_reduce_coalesced")
+lists = [[metaop.zeros(2, device=device), metaop.zeros(1, device=device)] for _ in range(ranks)]
+dist.all_gather_coalesced(lists, parts)
+check(lists[1][1], np.full(1, ranks), "all_gather_coalesced")
+sizes = [rank + k for k in range(ranks)]
+sent, part = (metaop.full((sum(sizes), 2), float(rank), device=device) for _ in range(2))
+dist.all_to_all_single(part, sent, sizes, sizes)
+expected = np.repeat(np.arange(ranks), sizes)[:, None].repeat(2, 1)
+check(part, expected, "all_to_all_single")
+sent = metaop.full((2,), 2.0, device=device)
+dist.all_reduce(sent, dist.ReduceOp.PREMUL_SUM(0.5))
+check(sent, np.full(2, ranks), "PREMUL_SUM")
+try:
+    dist.all_reduce(sent.int(), "band")
+except ArgumentError as error:
+    assert "NCCL combines no bits" in str(error), error
+else:
+    raise AssertionError("bits on a GPU")
 part = metaop.zeros(2, device=device)
 dist.scatter(
     part, [metaop.full((2,), float(k), device=device) for k in range(ranks)] if rank == 0 else None
@@ -104,16 +125,33 @@ dist.scatter(
 check(part, np.full(2, rank), "scatter")
 GpuMemory.get = read  # type: ignore[method-assign]
 
+# Messages that do not block go through host memory, also to a `recv` and from a `send`.
+sent, part = metaop.full((4,), float(rank), device=device), metaop.zeros(4, device=device)
+after, before = (rank + 1) % ranks, (rank - 1) % ranks
+operations = [dist.P2POp(dist.isend, sent, after), dist.P2POp(dist.irecv, part, before)]
+for work in dist.batch_isend_irecv(operations):
+    work.wait()
+check(part, np.full(4, before), "batch_isend_irecv")
+if rank == 0:
+    dist.isend(sent + 7, 1).wait()
+    dist.send(sent + 8, 1)
+elif rank == 1:
+    assert dist.recv(part, 0) == 0
+    check(part, np.full(4, 7), "recv of an isend")
+    work = dist.irecv(part, 0)
+    assert work.wait()
+    check(part, np.full(4, 8), "irecv of a send")
+
 # From a GPU to a host and back.
 here = metaop.zeros(3, device="cpu")
 if rank == 0:
     dist.send(metaop.ones(3, device=device), 1)
     dist.recv(value[0], 1)
-    assert value[0].tolist() == [2.0, 2.0]
+    assert value[0].tolist() == [2, 2]
 elif rank == 1:
     dist.recv(here, 0)
     assert here.tolist() == [1.0, 1.0, 1.0]
-    dist.send(metaop.full((2,), 2.0, device="cpu"), 0)
+    dist.send(metaop.full((2,), 2, device="cpu"), 0)
 transport = dist.group.WORLD.world.transport_at(memory_of(device))
 assert isinstance(transport, NcclTransport)
 print(f"rank {rank} agrees")

@@ -3,11 +3,11 @@
 import importlib
 
 import torch
-import torch.distributed.tensor
+import torch.distributed.rpc
 from torch import nn
 
 ACTIVATIONS = {"gelu": nn.GELU, "relu": nn.ReLU, "tanh": (nn.GELU, {"approximate": "tanh"})}
-LAYOUTS = {"whole": torch.distributed.tensor.Replicate()}
+OPTIONS = {"remote": torch.distributed.rpc.TensorPipeRpcBackendOptions()}
 _NETWORKS = {"encoder": "Encoder"}
 
 
