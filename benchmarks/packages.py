@@ -42,6 +42,11 @@ PACKAGES = {
     "attributions": ("captum",),
     "flows": ("nflows",),
     "differential_equations": ("torchdiffeq",),
+    "pictures": ("kornia",),
+    "attention": (
+        *("vit_pytorch", "x_transformers", "vector_quantize_pytorch"),
+        *("einx", "torch_einops_utils"),
+    ),
 }
 LARGEST = 1e-5
 
@@ -55,7 +60,7 @@ def convert_needed(names: Sequence[str], folder: Path) -> None:
         if spec is None or spec.origin is None:
             raise ModuleNotFoundError(f"install {name} to run its programs", name=name)
         if not (folder / name).exists():
-            convert_path(Path(spec.origin).parent, folder / name)
+            convert_path(Path(spec.origin).parent, folder / name, processes=os.cpu_count() or 1)
 
 
 def functions_of(program: ModuleType) -> Iterator[tuple[str, Callable[[], Any]]]:

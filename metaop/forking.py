@@ -1,9 +1,14 @@
-"""Hooks for forking, on systems where processes can fork."""
+"""What systems tell of processes in their own ways: their cores, and hooks for forking."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
+
+
+def core_count() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def register_at_fork(**calls: Callable[[], object]) -> None:

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from metaop.forking import core_count
+
 if TYPE_CHECKING:
     from metaop.convert.findings import FileReport
 
@@ -28,6 +30,9 @@ def add_commands(commands: Any) -> None:
     convert.add_argument("--all", action="store_true", help="also list names that stay the same")
     convert.add_argument("--check", action="store_true", help="report only, write nothing")
     convert.add_argument("--diff", action="store_true", help="print a patch, write nothing")
+    convert.add_argument(
+        "--processes", type=int, default=core_count(), help="how many share a folder"
+    )
     convert.add_argument("--verify", action="store_true", help="run both versions and compare")
     convert.set_defaults(run=run_convert)
     weights = commands.add_parser("convert-weights", help="write a .pth file as .safetensors")
@@ -57,7 +62,12 @@ def run_convert(arguments: argparse.Namespace) -> int:
             reports = [
                 report
                 for path in paths
-                for report in convert_path(path, _target(path, arguments), write=write)
+                for report in convert_path(
+                    path,
+                    _target(path, arguments),
+                    write=write,
+                    processes=arguments.processes,
+                )
             ]
     except (FileNotFoundError, ValueError) as error:
         print(error, file=sys.stderr)

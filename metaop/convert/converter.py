@@ -284,10 +284,11 @@ class _Converter(cst.CSTVisitor):
 
     def _is_patched(self, written: str) -> bool:
         """Whether a dotted name refers to an attribute that the program itself sets."""
-        reference = written and any(
-            written == name or written.startswith(name + ".") for name in self.patched
-        )
-        return bool(reference)
+        while written:
+            if written in self.patched:
+                return True
+            written = written.rpartition(".")[0]
+        return False
 
     def replace_whole(self, node: cst.CSTNode, text: str) -> None:
         """Replaces a node by a text, and skips what is below it."""

@@ -60,6 +60,8 @@ def convert_named(converter: Converter, node: cst.Call) -> None:
         converter.note(node, f"{function}()", Verdict.UNSUPPORTED, hint)
     elif isinstance(node.func, cst.Attribute) and node.func.attr.value in _ACCESSES and node.args:
         _convert_access(converter, node.func.value, node.args[0].value, node)
+    elif "import" in _last_name(node.func):
+        _convert_module_name(converter, _first(node))
 
 
 def names_by_text(converter: Converter, node: cst.Call) -> bool:
@@ -101,6 +103,13 @@ def note_listing(converter: Converter, node: cst.BaseExpression, listing: str) -
     if reference is not None and "__getattr__" in getattr(value, "__dict__", ()):
         hint = "names that metaop imports when they are first used are not in it; use getattr"
         converter.note(node, f"{listing}({reference.name})", Verdict.SEMANTIC, hint)
+
+
+def _last_name(function: cst.BaseExpression) -> str:
+    """The name of a function without its owner; empty if it has none."""
+    if isinstance(function, cst.Attribute):
+        return function.attr.value
+    return function.value if isinstance(function, cst.Name) else ""
 
 
 def _first(node: cst.Call) -> cst.BaseExpression | None:
@@ -238,6 +247,17 @@ def _convert_relative(converter: Converter, node: cst.Call, name: str) -> None:
         converter.note(node, f"import_module({name!r})", Verdict.UNSUPPORTED, hint)
         return
     _write(converter, package, parent)
+
+
+def _convert_module_name(converter: Converter, text: cst.BaseExpression | None) -> None:
+    """`optional_import("torch.nn")`: replaces the name of a module that own code imports."""
+    if not isinstance(text, cst.SimpleString) or text.raw_value.startswith("metaop"):
+        return
+    value = lookup(text.raw_value).value if is_foreign(text.raw_value) else None
+    if isinstance(value, ModuleType):
+        name = value.__name__
+        converter.note(text, text.raw_value, Verdict.CONVERTED, f"the string is now {name}")
+        _write(converter, text, name)
 
 
 def _is_text(node: cst.BaseExpression, text: str) -> bool:

@@ -7,10 +7,14 @@ import os
 import shutil
 import tempfile
 import tokenize
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 from tqdm import tqdm
 
@@ -31,14 +35,20 @@ from metaop.convert.surroundings import names_around, neighbours_of
 
 _SUFFIXES = (".py", ".pyi", ".ipynb")
 _SKIPPED = frozenset((".git", ".hg", ".svn", "__pycache__", "node_modules", ".ipynb_checkpoints"))
+# A process more takes a second to start, and converts about three files in it.
+_FILES_PER_PROCESS = 6
 
 
-def convert_path(path: Path, out: Path | None = None, *, write: bool = True) -> list[FileReport]:
+def convert_path(
+    path: Path, out: Path | None = None, *, write: bool = True, processes: int = 1
+) -> list[FileReport]:
     """Converts a file or a folder; without `out` the files are replaced.
 
     With `out`, a folder is copied whole, other files included. If a package (a folder with an
     `__init__.py`) gets another name there, it imports itself by the new name, so both can be used
-    side by side. `write=False` only reports. Raises `FileNotFoundError` if the path does not exist.
+    side by side. `write=False` only reports. `processes` share a large folder; they start anew, so
+    a script that asks for several must guard its main part. Raises `FileNotFoundError` if the path
+    does not exist.
     """
     if not path.exists():
         raise FileNotFoundError(f"no such file or folder: {path}")
@@ -46,17 +56,24 @@ def convert_path(path: Path, out: Path | None = None, *, write: bool = True) -> 
         target = path if out is None else (out / path.name if out.is_dir() else out)
         return [convert_file(path, target, _file_converter(path), write=write)]
     files = sorted(_files_below(path, out))
-    programs = [file for file in files if file.suffix in _SUFFIXES]
-    reports: list[FileReport] = []
-    converted = _project_converter(path, out, programs)
-    for file in tqdm(files, desc="convert", unit="file", leave=False, disable=None):
-        target = file if out is None else out / file.relative_to(path)
-        if file.suffix in _SUFFIXES or _is_template(file, path):
-            reports.append(convert_file(file, target, converted(file), write=write))
-        elif write and target != file:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(file, target)
-    return reports
+    project = _Project(path, out, write, [file for file in files if file.suffix in _SUFFIXES])
+    # The largest first, so that no process is left with one at the end.
+    order = sorted(files, key=lambda file: -file.stat().st_size)
+    with _mapping(min(processes, len(files) // _FILES_PER_PROCESS)) as run:
+        done = run(project.convert, order)
+        shown = tqdm(done, "convert", len(order), unit="file", leave=False, disable=None)
+        reports = dict(zip(order, shown))
+    return [reports[file] for file in files if reports[file] is not None]
+
+
+@contextmanager
+def _mapping(processes: int) -> Iterator[Callable[..., Iterable[Any]]]:
+    """`map`, or one that shares the work out among processes."""
+    if processes < 2:
+        yield map
+        return
+    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+        yield partial(pool.map, chunksize=2)
 
 
 def _file_converter(path: Path) -> Callable[[str], Conversion]:
@@ -69,20 +86,32 @@ def _file_converter(path: Path) -> Callable[[str], Conversion]:
     return convert
 
 
-def _project_converter(
-    path: Path, out: Path | None, programs: list[Path]
-) -> Callable[[Path], Callable[[str], Conversion]]:
-    """The conversion for each file of a project."""
-    modules = [file for file in programs if file.suffix == ".py"]
-    exports = scan_project(path, modules)
-    convert = partial(
-        convert_source,
-        local_packages=[*local_packages(path, programs), *names_around(path)],
-        kept=passed_on(modules),
-        renaming=_renaming(path, out, modules),
-        asks=asks_for_packages(modules),
-    )
-    return lambda file: partial(convert, neighbours=Neighbours(path, file, exports))
+class _Project:
+    """A folder, where it is written, and what the conversion of a file must know of the others."""
+
+    def __init__(self, path: Path, out: Path | None, write: bool, programs: list[Path]) -> None:
+        self._path, self._out, self._write = path, out, write
+        modules = [file for file in programs if file.suffix == ".py"]
+        self._exports = scan_project(path, modules)
+        self._converted = partial(
+            convert_source,
+            local_packages=[*local_packages(path, programs), *names_around(path)],
+            kept=passed_on(modules),
+            renaming=_renaming(path, out, modules),
+            asks=asks_for_packages(modules),
+        )
+
+    def convert(self, file: Path) -> FileReport | None:
+        """Converts a program, and copies any other file; None for a file that is no program."""
+        target = file if self._out is None else self._out / file.relative_to(self._path)
+        if file.suffix in _SUFFIXES or _is_template(file, self._path):
+            neighbours = Neighbours(self._path, file, self._exports)
+            converted = partial(self._converted, neighbours=neighbours)
+            return convert_file(file, target, converted, write=self._write)
+        if self._write and target != file:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(file, target)
+        return None
 
 
 def _renaming(path: Path, out: Path | None, modules: list[Path]) -> Renaming | None:

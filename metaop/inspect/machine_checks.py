@@ -16,6 +16,7 @@ from metaop import settings
 from metaop.codegen.cuda import nvrtc
 from metaop.codegen.llvm.runtime import runtime
 from metaop.codegen.llvm.target import host_target, target_named
+from metaop.forking import core_count
 from metaop.inspect.findings import Check
 
 _CGROUP = Path("/sys/fs/cgroup")
@@ -107,8 +108,7 @@ def _version(packages: Iterable[str]) -> str:
 
 def _cores() -> float:
     """The cores of this process; a container's CPU quota may be less than its cores."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return min(float(cores or 1), _quota(_CGROUP))
+    return min(float(core_count()), _quota(_CGROUP))
 
 
 def _quota(folder: Path) -> float:

@@ -294,3 +294,20 @@ def test_the_page_counts_and_lists(tmp_path: Path, capsys: pytest.CaptureFixture
     assert '<td>2:1</td><td><span class="unsupported">unsupported</span></td>' in page
     assert page.count("left alone") == 5 and "<td>2 files</td>" in page
     assert "<b>" not in page
+
+
+def test_processes_share_a_folder(tmp_path: Path) -> None:
+    """What they write and report is what one process does."""
+    for k in range(13):
+        text = f"import torch\nx = torch.relu(torch.ones({k}))\n" + "y = x\n" * (k % 5)
+        (tmp_path / "many" / f"part{k % 3}").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "many" / f"part{k % 3}" / f"module{k}.py").write_text(text)
+    (tmp_path / "many" / "notes.txt").write_text("torch")
+    one = convert_path(tmp_path / "many", tmp_path / "one")
+    two = convert_path(tmp_path / "many", tmp_path / "two", processes=2)
+    assert one == two and len(one) == 13
+    written = [
+        {file.relative_to(folder): file.read_bytes() for file in folder.rglob("*.*")}
+        for folder in (tmp_path / "one", tmp_path / "two")
+    ]
+    assert written[0] == written[1] and len(written[0]) == 14

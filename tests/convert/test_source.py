@@ -292,3 +292,19 @@ def test_attributes_that_tensors_lack_are_reported(text: str, found: list[str]) 
 def test_the_hint_for_fully_shard_names_its_counterpart(module: str) -> None:
     report = convert_source(f"from torch.distributed.{module} import fully_shard\nfully_shard(m)\n")
     assert any("FullyShardedDataParallel" in str(finding) for finding in report.findings)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ('optional_import("torch.nn.functional", "relu")', "metaop.nn.functional"),
+        ('registry.register_on_import("torch", make)', "metaop"),
+        ('writer.import_("torch")', "metaop"),
+        ('optional_import("torch.no_such_module")', "torch.no_such_module"),
+        ('optional_import("torch is there")', "torch is there"),
+        ('print("torch")', "torch"),
+    ],
+)
+def test_modules_that_own_code_imports_by_name(before: str, after: str) -> None:
+    found = convert_source(before + "\n").text
+    assert found == before.replace(before.split('"')[1], after, 1) + "\n"

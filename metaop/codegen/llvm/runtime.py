@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable, Sequence
 from copy import copy
 from typing import Any, NamedTuple
@@ -15,7 +14,7 @@ from metaop.codegen.llvm.objects import engine
 from metaop.codegen.llvm.runtime_text import STEP_FIELDS, SYMBOLS, runtime_text
 from metaop.codegen.llvm.system import System, host_system
 from metaop.errors import ArgumentError
-from metaop.forking import register_at_fork
+from metaop.forking import core_count, register_at_fork
 
 _RUN_TYPE = "int64_t(*)(uintptr_t, int64_t, uintptr_t, uintptr_t, uintptr_t)"
 ERROR_WORDS = 4
@@ -125,7 +124,7 @@ class Runtime:
         self._start: Any = interface.cast("void(*)(void)", start)
         self._start_pool()
         self._threads = 0
-        self.set_num_threads(settings.get("METAOP_NUM_THREADS") or _core_count())
+        self.set_num_threads(settings.get("METAOP_NUM_THREADS") or core_count())
         # It also holds the code, which the workers run until the process ends.
         register_at_fork(after_in_child=self._start_pool)
 
@@ -148,12 +147,6 @@ class Runtime:
 def runtime() -> Runtime:
     """The runtime of this process, compiled or loaded at the first call."""
     return Runtime(host_system())
-
-
-def _core_count() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _address_of(array: np.ndarray) -> int:
