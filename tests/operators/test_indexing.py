@@ -48,6 +48,18 @@ KEYS: dict[str, Callable[[Callable[[Any], Any]], Any]] = {
     "slices": lambda t: (slice(None, None, 3), slice(-2, None)),
     "all": lambda t: ...,
     "one element": lambda t: (0, 1, 2),
+    "list of slices": lambda t: [slice(1, 3), slice(None, None, 2)],
+    "list of tensors": lambda t: [t(ROWS), t(COLUMNS)],
+    "list of single tensors": lambda t: [t(np.array(1)), t(np.array(2))],
+    "list of arrays": lambda t: [COLUMNS, np.array([0, 2])],
+    "list of lists": lambda t: [[0, 1], [2, 0]],
+    "list of tuples and ranges": lambda t: [(0, 1), range(1, 3)],
+    "list of masks": lambda t: [[True, False, False, True], [True, True, False]],
+    "list with an ellipsis": lambda t: [..., 1],
+    "list with none": lambda t: [None, 2],
+    "tuple of lists": lambda t: ([0, 1], [2, 0]),
+    "array of two dimensions": lambda t: np.array([[0, 1], [2, 0]]),
+    "long list of lists": lambda t: [[0, 1]] * 33,
 }
 
 
@@ -66,6 +78,7 @@ def assert_same_gradient(ours: Any, theirs: Any, name: str) -> None:
         assert_same(ours.grad, theirs.grad, name)
 
 
+@pytest.mark.filterwarnings("ignore:.*tuple")
 @pytest.mark.parametrize("name", KEYS)
 def test_read(name: str) -> None:
     values = np.random.default_rng(0).standard_normal(SHAPE)
@@ -78,6 +91,7 @@ def test_read(name: str) -> None:
     assert_same_gradient(ours, theirs, name)
 
 
+@pytest.mark.filterwarnings("ignore:.*tuple")
 @pytest.mark.parametrize("name", KEYS)
 @pytest.mark.parametrize("kind", ["number", "0-d", "broadcast", "full"])
 def test_write(name: str, kind: str) -> None:
@@ -101,9 +115,17 @@ def test_write(name: str, kind: str) -> None:
         assert_same_gradient(mine, other, name)
 
 
+def test_a_list_of_indices_warns() -> None:
+    x = metaop.ones(2, 3)
+    with pytest.warns(UserWarning, match=r"write x\[tuple\(list\)\]") as found:
+        x[[slice(1), 0]]
+    assert found[0].filename == __file__
+
+
 def has_duplicates(name: str) -> bool:
     """Whether a key names a place twice: PyTorch leaves open which value stays."""
-    return name in ("matrix", "list", "two tensors", "apart", "ellipsis", "three")
+    repeated = ("list of tensors", "array of two dimensions", "long list of lists")
+    return name in ("matrix", "list", "two tensors", "apart", "ellipsis", "three", *repeated)
 
 
 def test_last_of_several_writes_stays() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,6 +23,8 @@ from metaop.unified_graph.tensor_type import CPU, Device
 from metaop.unified_graph.tracing import state
 
 _FULL = slice(None)
+# Longer lists are one index, whatever they hold: a rule that PyTorch has from NumPy.
+_LONG_LIST = 32
 
 
 def host_tensor(array: np.ndarray, device: Device = CPU) -> Tensor:
@@ -144,8 +147,19 @@ def _without_ellipsis(items: tuple[Any, ...], missing: int) -> list[Any]:
 
 
 def _as_tuple(key: Any) -> tuple[Any, ...]:
-    items = key if isinstance(key, tuple) else (key,)
-    return tuple([_normalised(item) for item in items])
+    """A key as one index after another; a short list that holds indices is that too."""
+    several = isinstance(key, tuple)
+    if isinstance(key, list) and len(key) < _LONG_LIST:
+        several = any(item is None or item is Ellipsis or _is_index(item) for item in key)
+        if several:
+            words = "a list of indices is read as one index after another: write x[tuple(list)]"
+            warnings.warn(words, UserWarning, stacklevel=6)
+    return tuple([_normalised(item) for item in (key if several else (key,))])
+
+
+def _is_index(item: Any) -> bool:
+    """Whether what a list holds is an index of its own, not a number of the list."""
+    return isinstance(item, (slice, Tensor, np.ndarray, list, tuple, range))
 
 
 def _normalised(item: Any) -> Any:
