@@ -68,10 +68,11 @@ _dist.distance, _dist.global_mode = _names_operands(_distance, __name__), _globa
 
 _SUBMODULES = frozenset(
     """
-    __config__ absent accelerator amp ao array_api autograd backends control_flow cuda data dist
-    distributed distributions einops environment export fft func futures fx graph hub inspect
-    kernels linalg masked models multiprocessing nn onnx optim profiler quasirandom random scripting
-    serialization signal sparse special storage testing types utils version vision
+    __config__ absent accelerator amp ao array_api autograd backends control_flow cuda data
+    dist distributed distributions einops environment export fft func futures fx graph hub
+    inspect kernels linalg masked models multiprocessing nn onnx optim overrides profiler
+    quasirandom random scripting serialization signal sparse special storage testing types
+    utils version vision
     """.split()
 )
 

@@ -13,6 +13,7 @@ from metaop.tensor.core import Tensor, from_array
 from metaop.tensor.functions.creation import empty
 from metaop.tensor.functions.pointwise import defaults
 from metaop.tensor.history import accumulator, own
+from metaop.tensor.overrides import _disabled_torch_function_impl
 from metaop.tensor.size import Size
 from metaop.unified_graph.cut import recorder
 from metaop.unified_graph.dtype import DType, dtype_named
@@ -21,6 +22,8 @@ from metaop.unified_graph.recording import meeting
 
 class _Owned(Tensor):
     """The base of parameters and buffers: a new tensor with the value of another."""
+
+    __torch_function__: Any = classmethod(_disabled_torch_function_impl)
 
     def _take(self, data: Tensor | None, requires_grad: bool) -> None:
         if data is None:

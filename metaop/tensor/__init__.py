@@ -19,3 +19,4 @@ from metaop.tensor.linear_algebra import (
 )
 from metaop.tensor.sharded import global_tensor, mesh_tensor
 from metaop.tensor.sparse import making
+from metaop.tensor import overrides

@@ -6,7 +6,7 @@ as in `Parameter(value, **old.__dict__)`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any
 
 
@@ -26,13 +26,41 @@ def fields(holder: Any) -> dict[str, Any]:
 own_fields: set[str] = set()
 
 
-class Holder(_WithFields):
-    """The base of tensors."""
+def _attached(holder: Any) -> Attributes:
+    """The attached attributes."""
+    return Attributes(fields(holder))
 
-    @property
-    def __dict__(self) -> Attributes:  # type: ignore[override]
-        """The attached attributes."""
-        return Attributes(fields(self))
+
+def _attach(holder: Any, attributes: Mapping[str, Any]) -> None:
+    """Replaces the attached attributes."""
+    given, held = dict(attributes), Attributes(fields(holder))
+    held.clear()
+    held.update(given)
+
+
+# Called with each new class of tensors.
+when_defined: list[Callable[[type], None]] = []
+
+
+class TensorClass(type):
+    """The type of the classes of tensors, all of which hide the fields in `__dict__`.
+
+    A class whose first base is no tensor needs that anew: the base's `__dict__` would show them.
+    """
+
+    def __new__(
+        cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any
+    ) -> TensorClass:
+        if not isinstance(bases[0], TensorClass):
+            namespace.setdefault("__dict__", property(_attached, _attach))
+        made = super().__new__(cls, name, bases, namespace, **options)
+        for call in when_defined:
+            call(made)
+        return made
+
+
+class Holder(_WithFields, metaclass=TensorClass):
+    """The base of tensors."""
 
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *self.__dict__]
@@ -63,6 +91,15 @@ class Attributes(MutableMapping[str, Any]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
+
+    def copy(self) -> dict[str, Any]:
+        """The attached attributes as a dictionary of their own."""
+        return dict(self)
+
+    __copy__ = copy
+
+    def __reduce__(self) -> tuple[type[dict], tuple[dict[str, Any]]]:
+        return dict, (dict(self),)
 
     def __repr__(self) -> str:
         return repr(dict(self))

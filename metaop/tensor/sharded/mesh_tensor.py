@@ -7,6 +7,7 @@ from typing import Any
 
 from metaop.dist.mesh_world import nothing_partial
 from metaop.errors import ArgumentError, ArgumentTypeError
+from metaop.tensor.attributes import TensorClass
 from metaop.tensor.core import Tensor
 from metaop.tensor.sharded.device_mesh import DeviceMesh, chosen_mesh, mesh_of
 from metaop.tensor.sharded.global_tensor import to_global
@@ -56,7 +57,7 @@ def redistribute(
     return to_global(input, target.placement, states_of(placements, target.ndim))
 
 
-class _GlobalTensors(type):
+class _GlobalTensors(TensorClass):
     """The type of `DTensor`, of which every global tensor is an instance."""
 
     def __instancecheck__(cls, instance: Any) -> bool:
