@@ -43,6 +43,7 @@ PACKAGES = {
     "flows": ("nflows",),
     "differential_equations": ("torchdiffeq",),
     "pictures": ("kornia",),
+    "medical": ("monai",),
     "attention": (
         *("vit_pytorch", "x_transformers", "vector_quantize_pytorch"),
         *("einx", "torch_einops_utils"),

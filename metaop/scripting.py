@@ -6,9 +6,11 @@ PyTorch scripts and traces models to compile them; metaop compiles everything th
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from types import UnionType
+from typing import Any, Final, TypeVar, Union, get_args, get_origin
 
 from metaop.nn.module import Module as ScriptModule
 from metaop.unified_graph.tracing import state
@@ -25,6 +27,7 @@ __all__ = [
     "interface",
     "is_scripting",
     "is_tracing",
+    "isinstance",
     "optimized_execution",
     "script",
     "script_if_tracing",
@@ -51,6 +54,27 @@ def is_scripting() -> bool:
 def is_tracing() -> bool:
     """Returns False: shapes and numbers are always those of the present run."""
     return False
+
+
+def isinstance(obj: Any, target_type: Any) -> bool:
+    """Whether a value is of a type that `typing` writes, such as `Dict[str, List[Tensor]]`.
+
+    A tuple of types stands for any of them. Empty lists and dictionaries are of every such type.
+    """
+    if builtins.isinstance(target_type, tuple):
+        return any(isinstance(obj, one) for one in target_type)
+    kind, inner = get_origin(target_type), get_args(target_type)
+    if kind in (Union, UnionType):
+        return any(isinstance(obj, one) for one in inner)
+    if kind is None:
+        return builtins.isinstance(obj, type(None) if target_type is None else target_type)
+    if not builtins.isinstance(obj, kind):
+        return False
+    if kind is dict:
+        return all(isinstance(k, inner[0]) and isinstance(obj[k], inner[1]) for k in obj)
+    if kind is tuple:
+        return len(obj) == len(inner) and all(map(isinstance, obj, inner))
+    return all(isinstance(one, inner[0]) for one in obj)
 
 
 def _are_transforms_active() -> bool:

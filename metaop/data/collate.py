@@ -13,6 +13,8 @@ from metaop.tensor.functions.joining import stack
 from metaop.tensor.promotion import defaults
 from metaop.unified_graph.dtype import from_numpy_dtype
 
+CollateMap = dict[Any, Callable[..., Any]]
+
 
 def default_collate(batch: Sequence[Any]) -> Any:
     """Stacks samples along a new first dimension and keeps their structure.
@@ -25,27 +27,35 @@ def default_collate(batch: Sequence[Any]) -> Any:
     >>> metaop.data.default_collate([(1.0, "a"), (2.0, "b")])
     [tensor([1., 2.], dtype=metaop.float64), ('a', 'b')]
     """
-    first = batch[0]
-    if isinstance(first, Tensor):
-        if first.device.type != "cpu":
-            return stack(batch)
-        return _stack([sample.numpy(force=True) for sample in batch])
-    # NumPy strings are instances of Python's str or bytes.
-    if isinstance(first, (str, bytes)):
-        return batch
-    if isinstance(first, (np.ndarray, np.generic)):
-        return _collate_numpy(batch)
-    if isinstance(first, (bool, int)):
-        array = np.array(batch)
-        return _tensor(array.astype(defaults.dtype.numpy) if array.dtype.kind == "f" else array)
-    if isinstance(first, float):
-        return _tensor(np.array(batch, np.float64))
+    return collate(batch, collate_fn_map=default_collate_fn_map)
+
+
+def collate(batch: Sequence[Any], *, collate_fn_map: CollateMap | None = None) -> Any:
+    """Joins samples by the functions that the map has for their types, and keeps their structure.
+
+    A function of the very type comes before that of a type above it. Types that the map lacks raise
+    ArgumentTypeError unless they are tuples, lists or mappings, whose elements are joined.
+
+    >>> from metaop.data.collate import collate
+    >>> collate([(1, "a"), (2, "b")], collate_fn_map={int: lambda batch, collate_fn_map: sum(batch),
+    ...     str: lambda batch, collate_fn_map: "".join(batch)})
+    [3, 'ab']
+    """
+    first, known = batch[0], collate_fn_map or {}
+    join = known.get(type(first))
+    for kind in () if join else known:
+        if isinstance(first, kind):
+            join = known[kind]
+            break
+    if join is not None:
+        return join(batch, collate_fn_map=collate_fn_map)
     if isinstance(first, Mapping):
+        columns = {key: [sample[key] for sample in batch] for key in first}
         return _like_mapping(
-            first, {key: default_collate([s[key] for s in batch]) for key in first}
+            first, {k: collate(column, collate_fn_map=known) for k, column in columns.items()}
         )
     if isinstance(first, Sequence):
-        return _collate_sequences(first, batch)
+        return _collate_sequences(first, batch, known)
     raise ArgumentTypeError(
         "default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; "
         f"found {type(first)}",
@@ -82,7 +92,17 @@ def _stack(arrays: Sequence[np.ndarray]) -> Tensor:
     return _tensor(np.stack(arrays))
 
 
-def _collate_numpy(batch: Sequence[Any]) -> Tensor:
+def collate_tensor_fn(batch: Sequence[Any], *, collate_fn_map: CollateMap | None = None) -> Tensor:
+    """Stacks tensors along a new first dimension; ShapeError if their shapes differ."""
+    if batch[0].device.type != "cpu":
+        return stack(batch)
+    return _stack([sample.numpy(force=True) for sample in batch])
+
+
+def collate_numpy_array_fn(
+    batch: Sequence[Any], *, collate_fn_map: CollateMap | None = None
+) -> Tensor:
+    """Stacks arrays along a new first dimension; ShapeError if their shapes differ."""
     if _is_text(batch[0]):
         raise ArgumentTypeError(
             f"default_collate: found an array of {batch[0].dtype}, which tensors do not support",
@@ -91,14 +111,32 @@ def _collate_numpy(batch: Sequence[Any]) -> Tensor:
     return _stack([np.asarray(sample) for sample in batch])
 
 
-def _collate_sequences(first: Sequence[Any], batch: Sequence[Any]) -> Any:
+def collate_int_fn(batch: Sequence[Any], *, collate_fn_map: CollateMap | None = None) -> Tensor:
+    """A tensor of shape (N) of truth values or integers; of the default type if floats follow."""
+    array = np.array(batch)
+    return _tensor(array.astype(defaults.dtype.numpy) if array.dtype.kind == "f" else array)
+
+
+def collate_float_fn(batch: Sequence[Any], *, collate_fn_map: CollateMap | None = None) -> Tensor:
+    """A tensor of shape (N) of float64."""
+    return _tensor(np.array(batch, np.float64))
+
+
+def collate_str_fn(
+    batch: Sequence[Any], *, collate_fn_map: CollateMap | None = None
+) -> Sequence[Any]:
+    """The texts as they are, whatever their lengths."""
+    return batch
+
+
+def _collate_sequences(first: Sequence[Any], batch: Sequence[Any], known: CollateMap) -> Any:
     if any(len(sample) != len(first) for sample in batch):
         raise ShapeError(
             "each element in list of batch should be of equal size, but the samples have the "
             f"lengths {sorted({len(sample) for sample in batch})}",
             fix="give DataLoader a collate_fn",
         )
-    columns = [default_collate(column) for column in zip(*batch)]
+    columns = [collate(column, collate_fn_map=known) for column in zip(*batch)]
     return _like_sequence(first, columns)
 
 
@@ -132,3 +170,15 @@ def _tensor(array: np.ndarray) -> Tensor:
 
 def _is_text(value: Any) -> bool:
     return value.dtype.kind in "SUO"
+
+
+# How samples are joined, by their type; programs add their own. NumPy's texts are Python's too.
+default_collate_fn_map: CollateMap = {
+    Tensor: collate_tensor_fn,
+    str: collate_str_fn,
+    bytes: collate_str_fn,
+    np.ndarray: collate_numpy_array_fn,
+    np.generic: collate_numpy_array_fn,
+    int: collate_int_fn,
+    float: collate_float_fn,
+}

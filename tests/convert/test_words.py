@@ -116,3 +116,36 @@ def test_the_context_of_functions_has_pytorchs_name() -> None:
 
     Double.apply(metaop.ones(1))
     assert isinstance(found[0], lookup("torch.autograd.function.FunctionCtx").value)
+
+
+@pytest.mark.filterwarnings("ignore:The inner type")
+def test_types_of_values_as_typing_writes_them() -> None:
+    """As `torch.jit.isinstance` tells."""
+    torch = pytest.importorskip("torch")
+    x, y = metaop.ones(1), torch.ones(1)
+    kinds = [
+        lambda t: list[int],
+        lambda t: list[t],
+        lambda t: dict[str, list[t]],
+        lambda t: tuple[t, int],
+        lambda t: t | None,
+        lambda t: (int, list[t]),
+        lambda t: t,
+    ]
+    values = [
+        lambda t: 1,
+        lambda t: t,
+        lambda t: [],
+        lambda t: [t, 1],
+        lambda t: [t, t],
+        lambda t: {},
+        lambda t: {"a": [t]},
+        lambda t: {"a": t},
+        lambda t: (t, 1),
+        lambda t: (t,),
+        lambda t: None,
+    ]
+    for kind in kinds:
+        ours = [scripting.isinstance(value(x), kind(metaop.Tensor)) for value in values]
+        theirs = [torch.jit.isinstance(value(y), kind(torch.Tensor)) for value in values]
+        assert ours == theirs

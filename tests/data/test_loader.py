@@ -64,6 +64,25 @@ def test_tensors_are_stacked() -> None:
     np.testing.assert_array_equal(batch.numpy(), parts)
 
 
+def test_types_of_programs_are_joined_in_their_own_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A type comes before those above it, in nested samples as well."""
+    from metaop.data import collate
+
+    class Text(str):
+        """A text that is joined."""
+
+    def joined(batch: Any, *, collate_fn_map: Any = None) -> str:
+        return "".join(batch)
+
+    monkeypatch.setitem(collate.default_collate_fn_map, Text, joined)
+    samples = [{"t": Text("a"), "s": "x", "n": (1, 2.0)}, {"t": Text("b"), "s": "y", "n": (3, 4.0)}]
+    found = data.default_collate(samples)
+    assert found["t"] == "ab" and found["s"] == ["x", "y"]
+    assert plain(found["n"]) == ("list", [("int64", [1, 3]), ("float64", [2.0, 4.0])])
+    with pytest.raises(ArgumentTypeError, match="batch must contain tensors"):
+        collate.collate([1, 2])
+
+
 def test_what_cannot_be_collated_is_named() -> None:
     with pytest.raises(ShapeError, match=r"\[\[2\], \[3\]\]"):
         data.default_collate([np.zeros(2), np.zeros(3)])

@@ -146,6 +146,10 @@ LEGAL = {
     },
     "others of its table have the same signature": {
         "AbsentMesh.box": {"parts", "shape", "source", "target"},
+        **{
+            f"collate_{kind}_fn": {"collate_fn_map"}
+            for kind in ("float", "int", "numpy_array", "str", "tensor")
+        },
         "DistributedProgram.run": {"memory"},
         "MPIMesh.line": {"place"},
         "MemoryRecord.computed": {"end", "start"},
