@@ -90,6 +90,7 @@ _ELSEWHERE_BY_MODULE = {
     "budget": "memory_budget",
     "marking": "mark_dynamic mark_static",
     "distributed": "placement sbp",
+    "distributions.counts": "binomial",
     "environment": """
         _assert _assert_async _check _shape_as_tensor are_deterministic_algorithms_enabled compile
         get_deterministic_debug_mode get_float32_matmul_precision get_num_interop_threads

@@ -8,11 +8,13 @@ from typing import Any
 from metaop.distributions import constraints
 from metaop.distributions.distribution import ExponentialFamily, broadcast_all
 from metaop.distributions.gamma_family import Gamma
+from metaop.distributions.gamma_samples import standard_gamma
 from metaop.distributions.probabilities import OfProbability
 from metaop.distributions.utils import values_of_support
 from metaop.errors import UnsupportedError
 from metaop.nn import functional as F
 from metaop.tensor.core import Tensor
+from metaop.tensor.functions.creation import zeros_like
 from metaop.tensor.functions.pointwise import lgamma, xlogy
 from metaop.tensor.functions.random import bernoulli as draw_bernoulli
 from metaop.tensor.functions.random import poisson, rand
@@ -20,7 +22,37 @@ from metaop.tensor.functions.ranges import arange
 from metaop.tensor.functions.selection import where
 from metaop.tensor.grad_mode import no_grad
 
+# So many trials are drawn one by one.
+_FEW_TRIALS = 32
 _PROBS_OR_LOGITS = {"probs": constraints.unit_interval, "logits": constraints.real}
+
+
+@no_grad()
+def binomial(count: Tensor, prob: Tensor) -> Tensor:
+    """The number of successes in `count` trials of probability `prob`, in the type of `prob`.
+
+    The shapes broadcast. Many trials are halved first: the middle one of so many uniform numbers
+    follows a beta distribution, and all numbers on one side of it lie on one side of `prob`. From
+    Devroye, "Non-uniform random variate generation" (1986), section X.4.
+
+    >>> metaop.binomial(metaop.tensor([3.0, 1e6]), metaop.tensor([1.0, 0.0]))
+    tensor([3., 0.])
+    """
+    left, chance = (x.double() for x in broadcast_all(count, prob))
+    found = zeros_like(left)
+    largest = int(left.max()) if left.numel() else 0
+    while largest > _FEW_TRIALS:
+        middle = ((left + 1) / 2).floor()
+        below, above = (standard_gamma(x.clamp(min=1)) for x in (middle, left + 1 - middle))
+        place = below / (below + above)
+        is_hit = (place <= chance) & (left > 0)
+        found = where(is_hit, found + middle, found)
+        left = where(is_hit, left - middle, middle - 1).clamp(min=0)
+        chance = where(is_hit, (chance - place) / (1 - place), chance / place).clamp(0, 1)
+        largest //= 2
+    drawn = rand((largest, *left.shape), dtype=left.dtype, device=left.device)
+    order = arange(largest, device=left.device).reshape(-1, *[1] * left.ndim)
+    return (found + ((drawn < chance) & (order < left)).sum(0)).to(prob.dtype)
 
 
 class Bernoulli(OfProbability, ExponentialFamily):
@@ -156,13 +188,8 @@ class Binomial(OfProbability):
         return self.total_count * self.probs * (1 - self.probs)
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        with no_grad():
-            count = int(self.total_count.max())
-            shape = self._extended_shape(sample_shape)
-            drawn = rand((count, *shape), dtype=self.probs.dtype, device=self.probs.device)
-            order = arange(count, device=self.probs.device).reshape(-1, *[1] * len(shape))
-            hits = (drawn < self.probs) & (order < self.total_count)
-            return hits.sum(0).to(self.probs.dtype)
+        shape = self._extended_shape(sample_shape)
+        return binomial(self.total_count.expand(*shape), self.probs.expand(*shape))
 
     def log_prob(self, value: Tensor) -> Tensor:
         self._validate_sample(value)

@@ -406,3 +406,26 @@ def test_copies(name: str) -> None:
     value = from_numpy(CASES[name][1])
     for other in (copy.deepcopy(ours), pickle.loads(pickle.dumps(ours))):
         assert_close(other.log_prob(value), ours.log_prob(value))
+
+
+@pytest.mark.parametrize(
+    ("count", "prob"), [(6, 0.5), (33, 0.2), (1000, 0.01), (10**6, 0.3), (2**40, 0.5)]
+)
+def test_binomial_numbers_of_any_count(count: int, prob: float) -> None:
+    """The mean and the variance are right to five standard errors; memory does not grow."""
+    metaop.manual_seed(3)
+    number = 4000
+    drawn = metaop.binomial(
+        metaop.full((number,), count, dtype=metaop.float64),
+        metaop.tensor(prob, dtype=metaop.float64),
+    ).numpy()
+    deviation = np.sqrt(count * prob * (1 - prob))
+    assert ((drawn == np.floor(drawn)) & (drawn >= 0) & (drawn <= count)).all()
+    assert abs(drawn.mean() - count * prob) < 5 * deviation / np.sqrt(number)
+    assert abs(drawn.var() / deviation**2 - 1) < 5 * np.sqrt(2 / number) + 5 / np.sqrt(count)
+
+
+def test_binomial_broadcasts_and_takes_certain_outcomes() -> None:
+    counts, chances = metaop.tensor([[0.0], [3.0], [1e5]]), metaop.tensor([0.0, 1.0])
+    assert metaop.binomial(counts, chances).tolist() == [[0, 0], [0, 3], [0, 1e5]]
+    assert metaop.binomial(metaop.zeros(0), metaop.zeros(0)).shape == (0,)
