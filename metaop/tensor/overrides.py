@@ -30,18 +30,17 @@ _OPERATORS = (
 )
 _VIEWS = ("H", "T", "data", "imag", "mH", "mT", "real")
 
-# The classes whose `__torch_function__` is called.
+# The classes whose `__torch_function__` is called; they stay, as what they replaced does.
 _classes: set[type] = set()
 
 
 class _State(threading.local):
-    """Whether this thread calls `__torch_function__`, and whether the functions are replaced."""
+    """Whether this thread calls no `__torch_function__`."""
 
     is_off = False
 
 
 _state = _State()
-_replaced: list[Any] = []
 
 
 class DisableTorchFunctionSubclass:
@@ -141,8 +140,7 @@ def _defined(cls: type) -> None:
     if is_disabled or cls.__module__.partition(".")[0] == "metaop":
         return
     _classes.add(cls)
-    if not _replaced:
-        _replaced.append(cls)
+    if len(_classes) == 1:
         _replace()
 
 
