@@ -14,6 +14,7 @@ from metaop.tensor.options import DeviceLike, default_device, device_of
 from metaop.tensor.promotion import defaults
 from metaop.tensor.surface import method
 from metaop.unified_graph import dtype as dtypes
+from metaop.unified_graph.cut import recorder
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.tensor_type import CPU
 from metaop.unified_graph.tracing import configured
@@ -125,6 +126,8 @@ def as_subclass(input: Tensor, cls: type) -> Any:
     """The same value as an instance of a subclass of Tensor."""
     result: Any = object.__new__(cls)
     fields(result).update(fields(input if input.requires_grad else input.detach()))
+    if result._call.buffer is None:
+        recorder.watch(result)  # the value may be read when no other handle is left
     return result
 
 

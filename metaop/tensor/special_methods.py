@@ -25,6 +25,7 @@ from metaop.tensor.linear_algebra import products as linear_algebra
 from metaop.tensor.promotion import binary
 from metaop.tensor.sparse import layouts
 from metaop.tensor.writing import in_place
+from metaop.unified_graph.cut import recorder
 
 
 def _is_operand(value: Any) -> bool:
@@ -229,6 +230,8 @@ def _copy(self: Tensor) -> Tensor:
     result = object.__new__(self.__class__)
     peer = self.data
     fields(result).update({**fields(self), **fields(peer), "_frozen_tape": None})
+    if result._call.buffer is None:
+        recorder.watch(result)
     return result.requires_grad_(self.requires_grad)
 
 

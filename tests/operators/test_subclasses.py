@@ -44,3 +44,23 @@ def test_functions_of_pytorch_refuse_tensors_of_metaop() -> None:
         for call in (torch.relu, torch.nn.functional.relu, torch.ones(2).add):
             with pytest.raises(TypeError):
                 call(x)
+
+
+def test_a_value_of_a_class_is_kept_when_parameters_are_overwritten() -> None:
+    """Its only handle is of the class; it is read after the step that overwrites what it read."""
+    program = """
+import metaop
+class Kept(metaop.Tensor): pass
+x, nn = metaop.linspace(0, 1, 50)[:, None].as_subclass(Kept), metaop.nn
+layers = nn.Sequential(nn.Linear(1, 16), nn.Tanh(), nn.Linear(16, 1))
+optimizer = metaop.optim.SGD(layers.parameters(), lr=0.1)
+plain = x.as_subclass(metaop.Tensor)
+for n in (50, 31, 47):
+    before = float(((layers(plain[:n]) - plain[:n] ** 2) ** 2).mean())
+    loss = ((layers(x[:n]) - x[:n] ** 2) ** 2).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    assert abs(float(loss) - before) < 1e-6, (float(loss), before)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
