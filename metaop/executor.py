@@ -89,7 +89,7 @@ _ONLY_THE_SEQUENCE = _holders([object()], 0)
 
 
 def realize(*calls: Call) -> None:
-    """Computes the values of `calls`, and everything pending that a handle can see."""
+    """Computes the values of `calls`, and everything pending that a handle of this thread sees."""
     realize_and_watch(calls)
 
 
@@ -124,6 +124,7 @@ def realize_and_watch(calls: Sequence[Call], watch: Watch | None = None) -> None
                 roots[call] = None
         if len(roots) == 1 and watch is None and _run_alone(*roots):
             return
+        roots.update(dict.fromkeys(recorder.seen_elsewhere(list(roots))))
         for group in _by_device(list(roots)):
             subgraph = cut_at(group, live_residuals)
             if not _is_elsewhere(subgraph):

@@ -253,7 +253,7 @@ def _reads_overwritten(order: Sequence[Call], started: int) -> bool:
 def _written_elsewhere(elements: dict[Call, Call], kept: Sequence[Tensor], started: int) -> bool:
     """Whether a tensor that is not a result took a value that varies, and is alive."""
     known = {id(storage) for tensor in kept for storage in (tensor, tensor._base, tensor._cell)}
-    handles = [reference() for reference in recorder.handles]
+    handles = [reference() for reference in recorder.own.handles]
     written = [
         handle._call
         for handle in handles

@@ -84,12 +84,12 @@ def traced(
 def _finished(
     classified: _Classified, result: Any, history: list[TraceRecord], keeps_graph: bool
 ) -> Replay | str:
-    handles = [handle for handle in (one() for one in recorder.handles) if handle is not None]
+    handles = [handle for handle in (one() for one in recorder.own.handles) if handle is not None]
     roots = recorder.take_roots()
     if not roots:
         return "it records nothing"
     if any(root.type.device is not roots[0].type.device for root in roots):
-        recorder.handles.extend(map(_reference, handles))
+        recorder.own.handles.extend(map(_reference, handles))
         realize()
         return "it computes on several devices"
     subgraph = cut_at(roots, live_residuals)

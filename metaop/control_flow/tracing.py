@@ -134,9 +134,10 @@ def traced(
             fix="choose with metaop.where or metaop.cond, or read the result outside",
         )
 
-    outer, handles, paused = state.trace, recorder.handles, recorder.paused
+    own = recorder.own
+    outer, handles, paused = state.trace, own.handles, own.paused
     trace = state.trace = Trace(read)
-    recorder.handles, recorder.paused = [], True
+    own.handles, own.paused = [], True
     try:
         arguments = [_argument(kind) for kind in types]
         tensors = [wrap(call) for call in arguments]
@@ -144,16 +145,16 @@ def traced(
         leaves, made = flattened(f"{name}: the result", result)
         results = [leaf.call for leaf in leaves]
         written = any(tensor._call is not call for tensor, call in zip(tensors, arguments))
-        seen = recorder.handles
+        seen = own.handles
     finally:
         state.trace = outer
-        recorder.handles, recorder.paused = handles, paused
+        own.handles, own.paused = handles, paused
     del tensors, result, leaves
     known = set(arguments)
     order = _order(results, known, trace.started)
     _check(name, trace, order, written or _is_kept(seen, known, trace.started))
     # Values that do not depend on the arguments may outlive the trace; they are computed as usual.
-    recorder.handles += [one for one in seen if one() is not None]
+    own.handles += [one for one in seen if one() is not None]
     inside = known.union(order)
     closed = [x for call in order for x in call.inputs if x not in inside]
     closed += [call for call in results if call not in inside]

@@ -177,8 +177,7 @@ def _prepare_process(seed: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ["METAOP_NUM_THREADS"] = "1"
     _use_one_thread()
-    recorder.handles = []
-    recorder.lock = threading.RLock()
+    recorder.restart()
     random.seed(seed)
     np.random.seed(seed % (1 << 32))
     manual_seed(seed)

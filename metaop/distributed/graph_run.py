@@ -189,11 +189,11 @@ def _follow(
 @contextmanager
 def nothing_computed() -> Iterator[None]:
     """Keeps everything that is recorded inside pending."""
-    recorder.paused = True
+    recorder.own.paused = True
     try:
         yield
     finally:
-        recorder.paused = False
+        recorder.own.paused = False
 
 
 @contextmanager

@@ -129,7 +129,7 @@ def _check_escapes(trace: Trace, results: Sequence[Tensor]) -> None:
     known = {id(tensor) for tensor in results}
     # Views of a result, and bases of results, are allowed.
     known |= {id(tensor._base) for tensor in results}
-    for reference in recorder.handles:
+    for reference in recorder.own.handles:
         handle = reference()
         if not isinstance(handle, Tensor) or id(handle) in known:
             continue

@@ -27,51 +27,112 @@ class Handle(Protocol):
     _call: Call
 
 
-class Recorder:
-    """The pending side of the unified graph: the handles whose values may be needed.
+class _Recording:
+    """What one thread has recorded: its handles, and whether it computes only what is requested.
 
-    `lock` serialises cuts; recording itself needs no lock. A program that never reads a value
-    must not let the graph grow forever: after many handles since the last cut, dead ones are
-    dropped, and `overflow` is called if more than METAOP_PENDING_LIMIT calls are pending. While
-    `paused`, only values that are requested explicitly are computed.
+    `room` is how many handles there may be before dead ones are dropped.
     """
 
+    __slots__ = ("handles", "paused", "room", "thread")
+
     def __init__(self) -> None:
+        self.thread = ref(threading.current_thread())
         self.handles: list[ref[Any]] = []
-        self.lock = threading.RLock()
-        self.overflow: Callable[[], None] = lambda: None
         self.paused = False
-        self._room = 0
+        self.room = 0
 
-    def watch(self, handle: Handle) -> None:
-        """Makes the value of a handle an output of the next cut, if the handle is still alive."""
-        self.handles.append(ref(handle))
-        if len(self.handles) > self._room:
-            self._make_room()
+    @property
+    def has_ended(self) -> bool:
+        """Whether the thread runs no more."""
+        thread = self.thread()
+        return thread is None or not thread.is_alive()
 
-    def _make_room(self) -> None:
-        limit = settings.get("METAOP_PENDING_LIMIT")
-        if len(self.handles) > limit:
-            calls = self.take_roots(keep=True)
-            if len(_pending_order(calls)) > limit:
-                self.overflow()
-        self._room = len(self.handles) + limit
-
-    def take_roots(self, keep: bool = False) -> list[Call]:
-        """Returns the pending calls of all live handles and clears the list, except with `keep`."""
-        if self.paused:
-            return []
-        handles, self.handles = self.handles, []
-        calls: dict[Call, None] = {}
-        for reference in handles:
+    def pending(self) -> list[tuple[Call, ref[Any]]]:
+        """The pending calls of live handles, with the handles."""
+        found = []
+        for reference in tuple(self.handles):
             handle = reference()
             if handle is not None:
                 call = handle._call
                 if call.buffer is None and call.is_pending:
-                    calls[call] = None
-                    if keep:
-                        self.handles.append(reference)
-        return list(calls)
+                    found.append((call, reference))
+        return found
+
+
+class _OfThread(threading.local):
+    """The recording of a thread, which `known` lists as well."""
+
+    def __init__(self, known: list[_Recording]) -> None:
+        self.recording = _Recording()
+        known.append(self.recording)
+
+
+class Recorder:
+    """The pending side of the unified graph: the handles whose values may be needed.
+
+    Every thread has handles of its own, so what one thread computes does not depend on how far
+    others are; a thread also takes over the handles of those that have ended. `lock` serialises
+    cuts; recording itself needs no lock. A program that never reads a value must not let the graph
+    grow forever: after many handles since the last cut, dead ones are dropped, and `overflow` is
+    called if more than METAOP_PENDING_LIMIT calls are pending.
+    """
+
+    def __init__(self) -> None:
+        self.overflow: Callable[[], None] = lambda: None
+        self.restart()
+
+    def restart(self) -> None:
+        """Forgets everything that is pending, as a new process does that inherits nothing."""
+        self.lock = threading.RLock()
+        self._all: list[_Recording] = []
+        self._of_thread = _OfThread(self._all)
+
+    @property
+    def own(self) -> _Recording:
+        """What this thread has recorded."""
+        return self._of_thread.recording
+
+    def watch(self, handle: Handle) -> None:
+        """Makes the value of a handle an output of the next cut, if the handle is still alive."""
+        own = self._of_thread.recording
+        own.handles.append(ref(handle))
+        if len(own.handles) > own.room:
+            self._make_room(own)
+
+    def _make_room(self, own: _Recording) -> None:
+        limit = settings.get("METAOP_PENDING_LIMIT")
+        if len(own.handles) > limit:
+            calls = self.take_roots(keep=True)
+            if len(_pending_order(calls)) > limit:
+                self.overflow()
+        own.room = len(own.handles) + limit
+
+    def take_roots(self, keep: bool = False) -> list[Call]:
+        """The pending calls of all live handles of this thread, which are forgotten without `keep`.
+
+        There are none while the thread's recording is paused.
+        """
+        own = self.own
+        if own.paused:
+            return []
+        for other in self._others():
+            if other.has_ended:
+                own.handles += other.handles
+                self._all.remove(other)
+        pending = own.pending()
+        own.handles = [handle for _, handle in pending] if keep else []
+        return list(dict.fromkeys(call for call, _ in pending))
+
+    def _others(self) -> list[_Recording]:
+        return [one for one in self._all if one is not self.own] if len(self._all) > 1 else []
+
+    def seen_elsewhere(self, roots: Sequence[Call]) -> list[Call]:
+        """What a cut computes on the way to `roots` and handles of other threads can see."""
+        seen = [call for other in self._others() for call, _ in other.pending()]
+        if not seen:
+            return []
+        inside = set(_pending_order(roots))
+        return [call for call in seen if call in inside]
 
 
 recorder = Recorder()

@@ -15,8 +15,8 @@ _LIMIT = 50
 def small_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("METAOP_PENDING_LIMIT", str(_LIMIT))
     metaop.zeros(1).add(1).tolist()
-    recorder.handles.clear()
-    monkeypatch.setattr(recorder, "_room", 0)
+    recorder.own.handles.clear()
+    monkeypatch.setattr(recorder.own, "room", 0)
 
 
 def _pending(tensor: metaop.Tensor) -> int:
@@ -43,7 +43,7 @@ def test_values_that_nobody_holds_are_forgotten_without_computing() -> None:
     x = metaop.zeros(3)
     for _ in range(500):
         (x + 1) * 2
-    assert len(recorder.handles) <= 2 * _LIMIT + 2
+    assert len(recorder.own.handles) <= 2 * _LIMIT + 2
 
 
 def test_gradients_through_a_cut_chain() -> None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import warnings
 from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
 
 import metaop
+from metaop import executor
 from metaop.codegen.llvm.runtime import runtime
+from metaop.unified_graph.cut import Subgraph
 
 
 @pytest.fixture(autouse=True)
@@ -134,12 +135,9 @@ def test_functions_are_captured_beside_other_threads() -> None:
                 return loss
 
             step = metaop.jit(plain)
-            with warnings.catch_warnings():
-                # A trace that met another thread's work is made again.
-                warnings.simplefilter("ignore")
-                for k in range(6):
-                    loss = step(metaop.ones(size)).item()
-                    np.testing.assert_allclose(loss, size * (1 - 0.1 * k), rtol=1e-4)
+            for k in range(6):
+                loss = step(metaop.ones(size)).item()
+                np.testing.assert_allclose(loss, size * (1 - 0.1 * k), rtol=1e-4)
 
     assert _beside(load, train) == []
 
@@ -168,3 +166,95 @@ def test_forking_while_other_threads_compute() -> None:
     finally:
         ended.set()
         thread.join()
+
+
+class _Cuts(executor.Watcher):
+    """The number of calls and of results of each cut."""
+
+    def __init__(self) -> None:
+        self.sizes: list[tuple[int, int]] = []
+
+    def begun(self, subgraph: Subgraph) -> None:
+        self.sizes.append((len(subgraph.order), len(subgraph.outputs)))
+
+
+@pytest.fixture
+def cuts() -> Iterator[list[tuple[int, int]]]:
+    watcher = _Cuts()
+    executor.watchers.append(watcher)
+    yield watcher.sizes
+    executor.watchers.remove(watcher)
+
+
+def _on_a_thread(work: Callable[[], object], until: threading.Event | None = None) -> object:
+    """Runs `work` on a thread; what it returns. The thread lives on until the event, if any."""
+    found: list[object] = []
+    ended = threading.Event()
+
+    def run() -> None:
+        found.append(work())
+        ended.set()
+        if until is not None:
+            until.wait()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    ended.wait()
+    if until is None:
+        thread.join()
+    return found[0]
+
+
+def test_a_read_computes_nothing_of_other_threads(cuts: list[tuple[int, int]]) -> None:
+    weight = metaop.ones(3)
+    weight.tolist()
+    mine = [weight * 2, weight + 1]
+    read = threading.Event()
+    try:
+        theirs = _on_a_thread(lambda: (weight * 3).exp().tolist(), read)
+        assert cuts[-1] == (2, 1)
+        np.testing.assert_allclose(theirs, np.exp([3.0] * 3), rtol=1e-6)
+    finally:
+        read.set()
+    assert mine[0].tolist() == [2.0] * 3 and mine[1].tolist() == [2.0] * 3
+    assert cuts[-1] == (2, 2)
+
+
+def test_what_threads_share_is_computed_once(cuts: list[tuple[int, int]]) -> None:
+    weight = metaop.ones(3)
+    weight.tolist()
+    read = threading.Event()
+    try:
+        for number in range(1, 6):
+            weight.mul_(2)
+            found = _on_a_thread(lambda: weight.add(1).tolist(), read)
+            assert found == [2.0**number + 1] * 3
+            assert cuts[-1] == (2, 2), "the weight is computed on the way, and kept"
+    finally:
+        read.set()
+
+
+def test_values_of_ended_threads_join_the_next_cut(cuts: list[tuple[int, int]]) -> None:
+    base = metaop.ones(3)
+    base.tolist()
+    made = _on_a_thread(lambda: [base + k for k in range(4)])
+    assert (base * 5).tolist() == [5.0] * 3
+    assert cuts[-1] == (5, 5)
+    assert [x.tolist() for x in made] == [[1.0 + k] * 3 for k in range(4)]
+    assert len(cuts) == 2
+
+
+@pytest.mark.usefixtures("hasty_threads")
+def test_loops_are_recorded_beside_other_threads() -> None:
+    kept = []
+
+    def load() -> None:
+        kept.append(metaop.rand(3) * 2)
+        assert kept[-1].shape == (3,)
+
+    def train() -> None:
+        for _ in range(20):
+            _, states = metaop.scan(lambda c, y: (c + y, c * y), metaop.ones(3), metaop.ones(4, 3))
+            assert states[-1].tolist() == [4.0] * 3
+
+    assert _beside(load, train) == []

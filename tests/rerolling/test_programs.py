@@ -170,7 +170,7 @@ def test_more_steps_than_may_be_pending(
     gradients = []
     for limit in ("100", "4000"):
         monkeypatch.setenv("METAOP_PENDING_LIMIT", limit)
-        monkeypatch.setattr(recorder, "_room", 0)
+        monkeypatch.setattr(recorder.own, "room", 0)
         executor.clear_programs()
         h, states = mo.zeros(4, 3, dtype=mo.float64), []
         for t in range(90):
