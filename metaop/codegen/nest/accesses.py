@@ -8,7 +8,8 @@ in parallel. What is correct in both orders is correct with every vector width.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from copy import copy
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -31,24 +32,6 @@ class Order(NamedTuple):
 
     serial: Integers
     lanes: Integers
-
-
-@dataclass(frozen=True)
-class Access:
-    """One load, store or panel of a statement, over all iterations of the loops around it.
-
-    `offsets`, `tasks` and both times are flat, with one entry per accessed element. `is_exact` is
-    false if an index depends on data: `offsets` then has a few possible ones.
-    `kind` is "read", "write" or "update".
-    """
-
-    buffer: int
-    kind: str
-    offsets: Integers
-    tasks: Integers
-    times: Order
-    statement: ir.Statement
-    is_exact: bool = True
 
 
 class Survey(NamedTuple):
@@ -76,8 +59,9 @@ class _Place(NamedTuple):
     """Where a statement stands, over all iterations of the loops around it.
 
     `indices` are those of the loops, `names` the integers that are bound, `serial` and `lanes` the
-    time; statements that follow come `scale` later side by side. `mask` tells in which iterations
-    the statement runs at all. `tried` says where integers that depend on data are tried.
+    times at which the body around it begins, `after` the phases from there to the statement; side
+    by side, each takes `scale`. `mask` tells in which iterations the statement runs at all. `tried`
+    says where integers that depend on data are tried.
     """
 
     indices: Mapping[str, Integers]
@@ -88,10 +72,63 @@ class _Place(NamedTuple):
     mask: Integers | None
     is_exact: bool = True
     tried: float = 0.0
+    after: int = 0
 
 
 class _FreeInteger(Exception):
     """A user's kernel computes an index from data without a bound."""
+
+
+class Access:
+    """One load, store or panel of a statement, over all iterations of the loops around it.
+
+    `offsets`, `tasks` and both times are flat, with one entry per accessed element. `is_exact` is
+    false if an index depends on data: `offsets` then has a few possible ones.
+    `kind` is "read", "write" or "update".
+    """
+
+    def __init__(
+        self,
+        at: tuple[int, str, Integers],
+        task: Integers | None,
+        place: _Place,
+        shape: tuple[int, ...],
+        statement: ir.Statement,
+    ) -> None:
+        self.buffer, self.kind, offsets = at
+        self.statement, self.is_exact = statement, place.is_exact
+        self._task, self._place, self._shape = task, place, shape
+        mask = place.mask
+        self._chosen = None if mask is None else np.broadcast_to(mask, shape).reshape(-1)
+        self.offsets = self._flat(offsets)
+
+    # Most reads are of operands, which no time and no task matters for.
+
+    @cached_property
+    def tasks(self) -> Integers:
+        """The number of the task of each access; NO_TASK before all tasks."""
+        return self._flat(np.full((), NO_TASK) if self._task is None else self._task)
+
+    @cached_property
+    def times(self) -> Order:
+        """When each access happens."""
+        place = self._place
+        after = place.after + int(self.kind != "read")
+        serial, lanes = place.serial + after, place.lanes + after * place.scale
+        return Order(self._flat(serial), self._flat(lanes))
+
+    def part(self, own: np.ndarray) -> Access:
+        """The accesses of some elements, which flags choose."""
+        found = copy(self)
+        found.offsets, found.tasks = self.offsets[own], self.tasks[own]
+        found.times = Order(*(now[own] for now in self.times))
+        return found
+
+    def _flat(self, array: Integers) -> Integers:
+        found = np.empty(self._shape, np.int64)
+        found[...] = array
+        flat = found.reshape(-1)
+        return flat if self._chosen is None else flat[self._chosen]
 
 
 def survey(nest: ir.LoopNest) -> Survey:
@@ -110,6 +147,7 @@ class _Surveyor:
         total = _count(nest.body, nest)
         self.is_complete = total <= MOST_ACCESSES
         self.depth = 0
+        self.task_axis = _task_axis(nest)
 
     def run(self) -> Survey:
         zero = np.zeros((), np.int64)
@@ -170,7 +208,7 @@ class _Surveyor:
         place = place._replace(names=names)
         elapsed = 0
         for group in _groups(statements):
-            here = _later(place, elapsed)
+            here = place._replace(after=elapsed)
             if isinstance(group[0], ir.For):
                 self._loop(group[0], here)
             else:
@@ -208,11 +246,12 @@ class _Surveyor:
             for name, value in place.names.items()
         }
         span = sum(_span(group[0], self.nest) for group in _groups(loop.body))
-        serial = widened(place.serial) + index * span
+        serial = widened(place.serial) + (index * span + place.after)
+        lanes, scale = widened(place.lanes) + place.after * place.scale, place.scale
         if loop.vector:
-            lanes, scale = widened(place.lanes) + index, place.scale * max(extent, 1)
+            lanes, scale = lanes + index, scale * max(extent, 1)
         else:
-            lanes, scale = widened(place.lanes) + index * (span * place.scale), place.scale
+            lanes = lanes + index * (span * scale)
         indices = {axis: widened(value) for axis, value in place.indices.items()}
         indices[loop.axis] = index
         inner = _Place(indices, names, serial, lanes, scale, mask, exact, place.tried)
@@ -291,21 +330,11 @@ class _Surveyor:
         place: _Place,
         statement: ir.Statement,
     ) -> None:
-        phase = int(kind != "read")
-        tasks = place.indices.get(_task_axis(self.nest), np.full((), NO_TASK))
-        arrays = [offsets, tasks, place.serial + phase, place.lanes + phase * place.scale]
-        shape = np.broadcast_shapes(
-            *(array.shape for array in arrays), *(index.shape for index in place.indices.values())
-        )
-        flat = [np.broadcast_to(array, shape).reshape(-1) for array in arrays]
-        if place.mask is not None:
-            chosen = np.broadcast_to(place.mask, shape).reshape(-1)
-            flat = [array[chosen] for array in flat]
-        if flat[0].size:
-            times = Order(flat[2], flat[3])
-            self.found.append(
-                Access(buffer, kind, flat[0], flat[1], times, statement, place.is_exact)
-            )
+        shape = np.broadcast(offsets, place.serial, place.lanes, *place.indices.values()).shape
+        task = place.indices.get(self.task_axis)
+        access = Access((buffer, kind, offsets), task, place, shape, statement)
+        if access.offsets.size:
+            self.found.append(access)
 
     def _micro_kernel(self, kernel: ir.MicroKernel, place: _Place) -> None:
         steps = int(self._index(kernel.depth, place).max(initial=0))
@@ -373,10 +402,6 @@ def _integer_named(name: str, place: _Place) -> Value:
 def _behind(array: Integers, inside: Integers) -> Integers:
     """An array over loops with axes of extent 1 for those of a panel behind them."""
     return array.reshape(array.shape + (1,) * inside.ndim) if array.ndim else array
-
-
-def _later(place: _Place, elapsed: int) -> _Place:
-    return place._replace(serial=place.serial + elapsed, lanes=place.lanes + elapsed * place.scale)
 
 
 def _groups(statements: Sequence[ir.Statement]) -> Iterator[list[ir.Statement]]:

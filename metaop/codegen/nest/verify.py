@@ -14,7 +14,6 @@ read needs the value after the write. The rules:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -115,10 +114,7 @@ def _check_scratch(nest: ir.LoopNest, accesses: Sequence[Access], size: int) -> 
 def _of_task(access: Access, task: int) -> Access:
     """The part of an access that a task makes, including statements before all tasks."""
     own = (access.tasks == task) | (access.tasks == NO_TASK)
-    if own.all():
-        return access
-    times = Order(*(now[own] for now in access.times))
-    return replace(access, offsets=access.offsets[own], tasks=access.tasks[own], times=times)
+    return access if own.all() else access.part(own)
 
 
 def _check_read(nest: ir.LoopNest, access: Access, at: np.ndarray, written: Order) -> None:
