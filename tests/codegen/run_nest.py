@@ -1,9 +1,11 @@
-"""Runs loop nests as machine code, between bytes that must not change."""
+"""Runs loop nests as machine code, between bytes that must not change and pages out of reach."""
 
 from __future__ import annotations
 
 import ctypes
 import itertools
+import mmap
+import sys
 from collections.abc import Sequence
 
 import numpy as np
@@ -41,27 +43,51 @@ TOLERANCE = {"float16": 4e-3, "bfloat16": 3e-2, "float32": 3e-6, "float64": 1e-1
 
 
 class Guarded:
-    """A copy of an array with margins of known bytes around it."""
+    """A copy of an array at the first or the last bytes of pages between two that nobody may touch.
 
-    def __init__(self, array: np.ndarray) -> None:
-        self._bytes = np.full(array.nbytes + 2 * _MARGIN, _CANARY, np.uint8)
-        inside = self._bytes[_MARGIN : _MARGIN + array.nbytes]
-        self.array = inside.view(array.dtype) if array.size else array.copy()
+    The other bytes of its pages are known. (Windows has no such pages.)
+    """
+
+    def __init__(self, array: np.ndarray, at_end: bool) -> None:
+        page = mmap.PAGESIZE
+        size = -(-(array.nbytes + _MARGIN) // page) * page
+        self._memory = mmap.mmap(-1, size + 2 * page)
+        everything = np.frombuffer(self._memory, np.uint8)
+        if sys.platform != "win32":
+            for edge in (0, page + size):
+                address = ctypes.c_void_p(everything.ctypes.data + edge)
+                assert ctypes.CDLL(None).mprotect(address, ctypes.c_size_t(page), 0) == 0
+        self._bytes = everything[page : page + size]
+        self._bytes[:] = _CANARY
+        start = size - array.nbytes if at_end else 0
+        self._inside = slice(start, start + array.nbytes)
+        self.array = self._bytes[self._inside].view(array.dtype) if array.size else array.copy()
         self.array[...] = array
-        self.address = self._bytes.ctypes.data + _MARGIN
+        self.address = self._bytes.ctypes.data + start
 
     def assert_margins(self) -> None:
-        inside = slice(_MARGIN, self._bytes.size - _MARGIN)
-        outside = np.delete(self._bytes, inside)
+        outside = np.delete(self._bytes, self._inside)
         assert (outside == _CANARY).all(), "a kernel wrote outside its buffer"
 
 
 def run_nest(
     nest: LoopNest, arrays: Sequence[np.ndarray], pieces: int = 1
 ) -> tuple[list[np.ndarray], list[int]]:
-    """The buffers after a run in `pieces` tasks, and the kernel's error words."""
+    """The buffers after a run in `pieces` tasks, and the kernel's error words.
+
+    They are the same wherever the buffers are.
+    """
     address = compile_kernel(emit(nest, host_target(), "kernel"), "kernel")
-    guarded = [Guarded(array) for array in arrays]
+    found, others = (_run(address, nest, arrays, pieces, at_end) for at_end in (False, True))
+    for one, other in zip(found[0], others[0]):
+        np.testing.assert_array_equal(one, other)
+    return found
+
+
+def _run(
+    address: int, nest: LoopNest, arrays: Sequence[np.ndarray], pieces: int, at_end: bool
+) -> tuple[list[np.ndarray], list[int]]:
+    guarded = [Guarded(array, at_end) for array in arrays]
     addresses = np.array([one.address for one in guarded], np.int64)
     scalars = np.array(nest.arguments, np.int64)
     error = np.zeros(4, np.int64)

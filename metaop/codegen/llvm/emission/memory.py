@@ -19,6 +19,8 @@ from metaop.unified_graph.dtype import DType
 # With more runs of neighbours in a vector than this, or fewer with a stride, they are gathered:
 # each vector that is read needs a mask, and there are eight mask registers.
 _MOST_SEGMENTS, _MOST_MASKS = 4, 6
+# The bytes that can be read if one of them can: no system has smaller pages.
+_PAGE = 4096
 _STORAGE_TYPES = {"bool": "i8", "float16": "i16", "bfloat16": "i16"}
 
 
@@ -254,8 +256,12 @@ class MemoryWriter:
         return code.value(code.emit(f"bitcast i{wide} {bits} to <{wide} x i1>"), "i1", wide)
 
     def _segment_address(self, buffer: int, index: Resolved, segment: Segment) -> str:
-        element = storage_type(self.buffers[buffer][1])
-        return self._moved(self.address(buffer, index.uniform), element, segment.moved)
+        start = index.uniform
+        if isinstance(segment.moved, int):
+            start = start._replace(constant=start.constant + segment.moved)
+        else:
+            start = start._replace(scalars=(*start.scalars, (segment.moved, 1)))
+        return self.address(buffer, start)
 
     def reversed(self, x: Value) -> Value:
         """The lanes in the opposite order."""
@@ -298,13 +304,48 @@ class MemoryWriter:
                 every = mask or code.constant(1, "i1", count)
                 raw = code.gather(where, every, element, signed=signed)
             elif mask is not None and count > 1:
-                raw = code.masked_load(where, mask, element, fill, signed=signed)
+                filling = code.splat(code.coerce(fill, element), count)
+                key = f"{where.typed}, {mask.typed}, {filling.typed}"
+                raw = code.once(key, lambda: self._masked(where, mask, filling, signed))
+                if buffer not in self.read_only:
+                    self._loads.setdefault(buffer, []).append(key)
             else:
                 raw = code.load(where, element, count, signed=signed)
             if buffer not in self.read_only:
-                written = [line.split(" = ", 1)[1] for line in code.lines[start:]]
+                written = [line.split(" = ", 1)[1] for line in code.lines[start:] if " = " in line]
                 self._loads.setdefault(buffer, []).extend(written)
             return raw
+
+    def _masked(self, address: Value, mask: Value, fill: Value, signed: bool) -> Value:
+        """The elements at an address where a mask holds, the fill elsewhere.
+
+        Before AVX-512, a masked load is slow or, of small elements, a branch for each. So without
+        an active lane nothing is loaded, and else the whole vector, unless it crosses a page: where
+        one element can be read, the rest of its page can.
+        """
+        code, count = self.code, mask.lanes
+
+        def masked() -> Value:
+            return code.masked_load(address, mask, fill.type, fill, signed=signed)
+
+        def whole() -> Value:
+            found = code.load(address, fill.type, count, signed=signed)
+            return code.select(mask, found, fill)
+
+        def active() -> Value:
+            place = code.emit(f"ptrtoint {address.typed} to i64")
+            place = code.emit(f"and i64 {place}, {_PAGE - 1}")
+            last = _PAGE - count * fill.bits // 8
+            return code.chosen(code.emit(f"icmp ule i64 {place}, {last}"), whole, masked)
+
+        # Only the last vector of a loop needs the mask of its lanes.
+        if self.fast_masks or mask.text == self.index.lanes.mask:
+            return masked()
+        if mask.text.startswith("<"):
+            return active()
+        bits = code.pure(f"bitcast {mask.typed} to i{count}", mask.text)
+        some = code.pure(f"icmp ne i{count} {bits}, 0", bits)
+        return code.chosen(some, active, lambda: fill)
 
     def prefetch(self, buffer: int, offset: Sum, nearest: bool, copy: int) -> None:
         """Prefetches the cache line of the element of the first lane."""
