@@ -189,7 +189,7 @@ from metaop.nn.transformer import (
 )
 
 # Imported last because it uses the layers.
-from metaop.nn import parallel, utils  # isort: skip
+from metaop.nn import grad, parallel, utils  # isort: skip
 from metaop.nn.parallel import DataParallel  # isort: skip
 
 modules.fill(globals())

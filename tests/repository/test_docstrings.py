@@ -41,6 +41,7 @@ MODULES = (
     "metaop.nn",
     "metaop.nn.attention.flex_attention",
     "metaop.nn.functional",
+    "metaop.nn.grad",
     "metaop.nn.init",
     "metaop.nn.utils",
     "metaop.nn.utils.parametrizations",
