@@ -132,7 +132,7 @@ MEANINGS = {
     "torch.cuda.manual_seed_all": "seeds the one generator that all devices share",
     "torch.distributed.tensor.DTensor": "any global tensor; to_local() gives a copy",
     "torch.initial_seed": "same seed, other random numbers than PyTorch's",
-    "torch.jit": "nothing is traced or scripted: functions and modules stay as they are",
+    "torch.jit": "modules and functions run as they are; save and load are for metaop's programs",
     "torch.load": "whole modules are read with weights_only=False, of files that metaop wrote",
     "torch.manual_seed": "same seed, other random numbers than PyTorch's",
     "torch.nn.DataParallel": "runs on one device, with the results of several",

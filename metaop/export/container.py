@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -35,7 +36,11 @@ FIELDS: dict[str, type] = {
     "nodes": list,
     "outputs": list,
     "results": dict,
+    "parameters": list,
+    "buffers": list,
 }
+# What files of older releases lack.
+_LATER = ("parameters", "buffers")
 _MOST_RECORDS = 1 << 20
 
 
@@ -56,12 +61,18 @@ def _text(content: Mapping[str, Any]) -> str:
     return json.dumps(content, separators=(",", ":"), allow_nan=False)
 
 
-def write_file(file: str | os.PathLike[str], content: bytes) -> None:
-    """Writes a file atomically. Raises ArgumentError for a name without the suffix."""
-    path = Path(file)
-    if path.suffix != SUFFIX:
-        raise ArgumentError(f"{path} is not a name for a program", fix=f"let it end in {SUFFIX}")
-    write_whole(path, lambda opened: opened.write(content))
+def write_file(file: str | os.PathLike[str] | IO[bytes], content: bytes) -> None:
+    """Writes a file atomically, or to a file object."""
+    if isinstance(file, (str, os.PathLike)):
+        write_whole(Path(file), lambda opened: opened.write(content))
+    else:
+        file.write(content)
+
+
+def check_suffix(file: str | os.PathLike[str]) -> None:
+    """Raises ArgumentError for a name without the suffix."""
+    if Path(file).suffix != SUFFIX:
+        raise ArgumentError(f"{file} is not a name for a program", fix=f"let it end in {SUFFIX}")
 
 
 def read_file(
@@ -78,6 +89,8 @@ def read_file(
     with Reading(name):
         start = file.read(9)
         file.seek(-len(start), os.SEEK_CUR)
+        if start.startswith(b"PK\3\4"):
+            _refuse_archive(file)
         if not looks_like_safetensors(start):
             raise Damage("it is not a program: export writes safetensors with a graph")
         weights, metadata = read_with_metadata(file, lambda location: CPU)
@@ -88,6 +101,23 @@ def read_file(
         for key, tensor in weights.items():
             _check_truths(key, tensor)
         return _checked(json.loads(metadata[KEY])), weights, name
+
+
+def _refuse_archive(file: IO[bytes]) -> None:
+    """Raises Damage for a zip archive, as PyTorch writes them."""
+    position = file.tell()
+    with zipfile.ZipFile(file) as archive:
+        names = archive.namelist()
+    file.seek(position)
+    if any("/code/" in name or name.endswith("/archive_format") for name in names):
+        raise Damage(
+            "it is a program of PyTorch, whose code metaop does not run",
+            fix="in PyTorch, save its state_dict with torch.save; build the module here, and give "
+            "the state_dict that metaop.load reads to its load_state_dict",
+        )
+    raise Damage(
+        "it is not a program, but a zip archive", fix="read tensors with metaop.load(file)"
+    )
 
 
 def _check_truths(name: str, tensor: Tensor) -> None:
@@ -104,6 +134,8 @@ def _checked(content: Any) -> dict[str, Any]:
             f"its format has version {version}; this metaop reads version {VERSION}",
             fix="read it with the metaop that wrote it, or export it again",
         )
+    if isinstance(content, dict):
+        content = {**{key: [] for key in _LATER}, **content}
     if not isinstance(content, dict) or set(content) != set(FIELDS):
         raise Damage(f"its program does not have the fields {', '.join(FIELDS)}")
     for name, kind in FIELDS.items():

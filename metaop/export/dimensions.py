@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, ClassVar, NamedTuple
 
 from metaop.errors import ArgumentError, ExportError
 from metaop.export.numbers import LARGEST
 
 
-class Dim(NamedTuple):
+class Hint(Enum):
+    """What an axis without a name does: see `Dim`."""
+
+    AUTO = "AUTO"
+    DYNAMIC = "DYNAMIC"
+    STATIC = "STATIC"
+
+
+@dataclass(frozen=True)
+class Dim:
     """A named axis whose size is from `min` to `max`, and a multiple of `multiple`.
 
     Without a `min`, it starts from 1 if that is possible. Axes with the same name have the same
     size. A plain name means `Dim(name)`.
+
+    An axis without a name is `Dim.STATIC`, or varies if it can with `Dim.AUTO`. `Dim.DYNAMIC` is
+    an error if it cannot. Such axes have the same size where the function needs that.
     """
+
+    AUTO: ClassVar[Hint] = Hint.AUTO
+    DYNAMIC: ClassVar[Hint] = Hint.DYNAMIC
+    STATIC: ClassVar[Hint] = Hint.STATIC
 
     name: str
     min: int | None = None
@@ -22,11 +40,15 @@ class Dim(NamedTuple):
     multiple: int = 1
 
 
+# An input and an axis of it.
+Place = tuple[int, int]
+
+
 class Axis(NamedTuple):
-    """A named axis of the examples: where it is, as (input, axis), and its size there."""
+    """A named axis of the examples: where it is, and its size there."""
 
     dim: Dim
-    places: tuple[tuple[int, int], ...]
+    places: tuple[Place, ...]
     size: int
 
     @property
@@ -44,13 +66,19 @@ class Axis(NamedTuple):
 
 def axes_of(
     dynamic: Any, names: Sequence[str], groups: Sequence[str], shapes: Sequence[tuple[int, ...]]
-) -> list[Axis]:
-    """The named axes of inputs with these names and shapes; `groups` are names of the parameters.
+) -> tuple[list[Axis], dict[Place, Hint]]:
+    """The named axes of inputs with these names and shapes, and the hints for others.
 
-    Raises ArgumentError if a name matches no axis, and ExportError if example sizes differ.
+    `groups` are names of the parameters. Raises ArgumentError if a name matches no axis, and
+    ExportError if example sizes differ.
     """
-    found: dict[str, tuple[Dim, list[tuple[int, int]]]] = {}
+    found: dict[str, tuple[Dim, list[Place]]] = {}
+    hints: dict[Place, Hint] = {}
     for number, axis, dim in _named(dynamic, names, groups, shapes):
+        if isinstance(dim, Hint):
+            if dim is not Hint.STATIC:
+                hints[number, axis] = dim
+            continue
         known = found.setdefault(dim.name, (dim, []))
         if known[0] != dim:
             raise ArgumentError(f"axis {dim.name!r} is both {known[0]} and {dim}")
@@ -66,7 +94,50 @@ def axes_of(
         axes.append(Axis(dim, tuple(places), sizes.pop()))
     for one in axes:
         _check(one)
-    return axes
+    return axes, hints
+
+
+def varying(
+    hints: Mapping[Place, Hint],
+    shapes: Sequence[tuple[int, ...]],
+    works: Callable[[Axis, int], bool],
+) -> list[Axis]:
+    """The axes with a hint for which the function works when only they have another size.
+
+    An axis varies alone, or together with others of its size; first axes, which usually count
+    examples, preferably vary together. Axes of size 1, which are usually broadcast, are fixed
+    otherwise. Raises ExportError for an axis that has to vary and cannot.
+    """
+    found: list[Axis] = []
+    for place, hint in hints.items():
+        if any(place in axis.places for axis in found):
+            continue
+        number, position = place
+        size = shapes[number][position]
+        free = [one for one in hints if not any(one in axis.places for axis in found)]
+        alike = tuple((k, axis) for k, axis in free if shapes[k][axis] == size)
+        first = tuple(one for one in alike if one[1] == 0)
+        if size > 1:
+            groups = [first, (place,), alike] if position == 0 else [(place,), alike]
+        elif position == 0 or hint is Hint.DYNAMIC:
+            groups = [first, (place,)] if position == 0 else [(place,)]
+        else:
+            continue
+        name = f"axis{position}_of_input{number}"
+        candidates = [Axis(Dim(name), places, size) for places in dict.fromkeys(groups)]
+        sizes = [other for other in (2 * size, size + 1, size - 1) if other > 1]
+        chosen = next(
+            (one for one in candidates if any(works(one, other) for other in sizes)), None
+        )
+        if chosen is not None:
+            found.append(chosen)
+        elif hint is Hint.DYNAMIC:
+            raise ExportError(
+                f"axis {position} of input {number} is Dim.DYNAMIC, but the function works for no "
+                f"other size than {size} that was tried",
+                fix="use Dim.AUTO, or name the axes that have the same size",
+            )
+    return found
 
 
 def _check(axis: Axis) -> None:
@@ -83,7 +154,7 @@ def _check(axis: Axis) -> None:
 
 def _named(
     dynamic: Any, names: Sequence[str], groups: Sequence[str], shapes: Sequence[tuple[int, ...]]
-) -> Iterator[tuple[int, int, Dim]]:
+) -> Iterator[tuple[int, int, Dim | Hint]]:
     if not isinstance(dynamic, Mapping):
         if not isinstance(dynamic, (tuple, list)) or len(dynamic) > len(groups):
             raise ArgumentError(
@@ -106,10 +177,10 @@ def _named(
                 yield number, axis % ndim, _dim(dim)
 
 
-def _dim(wanted: Any) -> Dim:
+def _dim(wanted: Any) -> Dim | Hint:
     if isinstance(wanted, str):
         return Dim(wanted)
-    if isinstance(wanted, Dim):
+    if isinstance(wanted, (Dim, Hint)):
         return wanted
     raise ArgumentError(f"{wanted!r} names no axis", fix='use a name, or Dim("batch", min=1)')
 

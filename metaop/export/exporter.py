@@ -10,9 +10,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from metaop.errors import ArgumentTypeError, CheckpointError, ExportError, UnsupportedError
+from metaop.errors import (
+    ArgumentTypeError,
+    CheckpointError,
+    ExportError,
+    MetaopError,
+    UnsupportedError,
+)
 from metaop.export.container import VERSION, as_read
-from metaop.export.dimensions import Axis, Sizes, axes_of, further_choices, two_choices
+from metaop.export.dimensions import (
+    Axis,
+    Dim,
+    Sizes,
+    axes_of,
+    further_choices,
+    two_choices,
+    varying,
+)
 from metaop.export.general import Choice, General
 from metaop.export.graph_reader import GraphReader
 from metaop.export.graph_writer import GraphWriter
@@ -20,7 +34,7 @@ from metaop.export.leaves import Weights, check_alike, constant_record, sources_
 from metaop.export.numbers import Numbers, NumberWriter, UnboundError
 from metaop.export.program import Program
 from metaop.export.recorded import Recorded, record
-from metaop.export.structure import put_together, taken_apart
+from metaop.export.structure import matched_axes, put_together, taken_apart
 from metaop.fusion.simplify import simplify
 from metaop.fusion.split_complex import split_complex
 from metaop.nn.module import Module
@@ -56,34 +70,54 @@ def export(
     Example:
         metaop.export(model.eval(), images, "model.mo", dynamic={"images": {0: "batch"}})
     """
-    given = _Arguments(model, inputs)
-    axes = axes_of(dynamic or {}, given.names, given.parameters, given.shapes)
-    exporter = _Exporter(given, axes, Weights(model))
-    content = as_read(exporter.content())
-    arrays = exporter.weights.arrays
-    weights = {name: from_array(one.copy(), _dtype_of(one)) for name, one in arrays.items()}
-    try:
-        program = Program(content, weights, os.fspath(file))
-    except CheckpointError as error:
-        raise ExportError(
-            f"the recorded graph cannot be written to a file: {error}",
-            fix="use examples of other sizes, or name fewer axes in dynamic",
-        ) from error
-    exporter.confirm(program)
-    program = Program(program.content, weights, os.fspath(file))
+    if isinstance(inputs, Mapping):
+        given = Arguments(model, (), inputs)
+    else:
+        given = Arguments(model, inputs if isinstance(inputs, tuple) else (inputs,), {})
+    program = program_of(given, dynamic or {}, name=os.fspath(file))
     program.save(file)
     return program
 
 
-class _Arguments:
-    """The example inputs: the structure of each parameter, and the tensors by name."""
+def program_of(
+    given: Arguments, dynamic: Any, *, whole: bool = False, name: str = "the program"
+) -> Program:
+    """The program of a function with its examples; `name` is how messages call it.
 
-    def __init__(self, model: Any, inputs: Any) -> None:
-        if isinstance(inputs, Mapping):
-            args, kwargs = (), dict(inputs)
-        else:
-            args = inputs if isinstance(inputs, tuple) else (inputs,)
-            kwargs = {}
+    `dynamic` is that of `export`. `whole`: it has all of the state_dict of its module, and not
+    only what the graph reads.
+    """
+    axes, hints = axes_of(dynamic, given.names, given.parameters, given.shapes)
+
+    def exporter(more: Sequence[Axis]) -> _Exporter:
+        return _Exporter(given, [*axes, *more], Weights(given.model, whole), name)
+
+    alone = exporter(())
+    if not hints:
+        return alone.program()
+    alone.record_examples()
+    found = varying(hints, given.shapes, alone.works_with)
+    chosen = [one for one in found if any(hints[k] is Dim.DYNAMIC for k in one.places)]
+    if found != chosen:
+        try:
+            return exporter(found).program()
+        except MetaopError:
+            pass  # What varies alone may not vary with others, or may be branched on.
+    program = exporter(chosen).program()
+    for axis in found:
+        if axis not in chosen:
+            try:
+                program = exporter([*chosen, axis]).program()
+            except MetaopError:
+                continue
+            chosen.append(axis)
+    return program
+
+
+class Arguments:
+    """A function with its example inputs: the structure of each parameter, the tensors by name."""
+
+    def __init__(self, model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         target = model.forward if isinstance(model, Module) else model
         try:
             bound = inspect.signature(target).bind(*args, **kwargs)
@@ -105,6 +139,24 @@ class _Arguments:
                 raise ExportError(f"{name} is on {tensor.device}", fix="pass it on the CPU")
         self.types = [tensor.call.type for tensor in self.tensors]
         self.shapes = [kind.shape for kind in self.types]
+
+    def axes(self, dynamic_shapes: Any) -> dict[str, Any]:
+        """The axes of each input by name, from those in the structure of the arguments."""
+        parameters: dict[str, Any] = {}
+        for name, structure in zip(self.parameters, self.structures):
+            name, _, position = name.partition(".")
+            if position:  # one of *args
+                parameters.setdefault(name, {"tuple": []})["tuple"].append(structure)
+            else:
+                parameters[name] = structure
+        ordered = isinstance(dynamic_shapes, (tuple, list))
+        found: dict[int, Any] = {}
+        matched_axes(
+            {"tuple": [*parameters.values()]} if ordered else {"dict": [*parameters.items()]},
+            dynamic_shapes,
+            found,
+        )
+        return {self.names[number]: one for number, one in found.items()}
 
     def call(self, tensors: Sequence[Tensor]) -> Any:
         """The result of the function for other tensors."""
@@ -135,12 +187,27 @@ class _Graph(NamedTuple):
 class _Exporter:
     """Builds the contents of one file."""
 
-    def __init__(self, given: _Arguments, axes: Sequence[Axis], weights: Weights) -> None:
-        self.given, self.axes, self.weights = given, axes, weights
+    def __init__(self, given: Arguments, axes: Sequence[Axis], weights: Weights, name: str) -> None:
+        self.given, self.axes, self.weights, self._name = given, axes, weights, name
         self.examples = {axis.dim.name: axis.size for axis in axes}
         self._recorded: dict[tuple[int, ...], Recorded | Exception] = {}
         # The sizes for which the graph was recorded.
         self._used: list[Sizes] = []
+
+    def program(self) -> Program:
+        """The program, which equals the function for all sizes that were tried."""
+        content = as_read(self.content())
+        arrays = self.weights.arrays
+        weights = {name: from_array(one.copy(), _dtype_of(one)) for name, one in arrays.items()}
+        try:
+            program = Program(content, weights, self._name)
+        except CheckpointError as error:
+            raise ExportError(
+                f"the recorded graph cannot be written to a file: {error}",
+                fix="use examples of other sizes, or name fewer axes in dynamic",
+            ) from error
+        self.confirm(program)
+        return Program(program.content, weights, self._name)
 
     def content(self) -> dict[str, Any]:
         """The contents of the file besides the weights."""
@@ -168,6 +235,7 @@ class _Exporter:
             "nodes": graph.nodes,
             "outputs": [{"name": name, "node": node} for name, node in outputs],
             "results": recorded.structure,
+            **self.weights.kinds,
         }
 
     def _inputs(self) -> list[dict[str, Any]]:
@@ -182,6 +250,15 @@ class _Exporter:
         ]
 
     # --- recording --------------------------------------------------------------------------
+
+    def record_examples(self) -> None:
+        """Raises what the function raises for the sizes of the examples."""
+        self._record(self.examples)
+
+    def works_with(self, axis: Axis, size: int) -> bool:
+        """Whether the function works for the examples with another size of one more axis."""
+        probe = _Exporter(self.given, [*self.axes, axis], self.weights, self._name)
+        return probe._works({**self.examples, axis.dim.name: size})
 
     def _record(self, sizes: Sizes) -> Recorded:
         key = tuple(sizes.values())

@@ -16,13 +16,21 @@ from metaop.unified_graph.tensor_type import CPU
 
 
 class Weights:
-    """The arrays of a program by name: parameters and buffers of a module, constants."""
+    """The arrays of a program by name: parameters and buffers of a module, constants.
 
-    def __init__(self, model: Any) -> None:
+    They are those that the graph reads; the others of the state_dict too if `whole`.
+    """
+
+    def __init__(self, model: Any, whole: bool = False) -> None:
         self.arrays: dict[str, np.ndarray] = {}
         self._names: dict[int, str] = {}
         self._known: dict[tuple[int | bytes, Any], int] = {}
+        self._parameters: set[str] = set()
+        self._buffers: set[str] = set()
         if isinstance(model, Module):
+            self._parameters = {name for name, _ in model.named_parameters()}
+            self._buffers = set(model.state_dict()) - self._parameters
+            state = self._parameters | self._buffers
             for name, tensor in (*model.named_parameters(), *model.named_buffers()):
                 if tensor.device is not CPU:
                     raise ExportError(
@@ -30,6 +38,16 @@ class Weights:
                         fix='move the module to the CPU: model.to("cpu")',
                     )
                 self._names.setdefault(id(tensor.buffer()), name)
+                if whole and name in state:
+                    self.number(tensor.call)
+
+    @property
+    def kinds(self) -> dict[str, list[str]]:
+        """The names of the arrays that are parameters, and of those that are saved buffers."""
+        groups = {"parameters": self._parameters, "buffers": self._buffers}
+        return {
+            kind: [name for name in self.arrays if name in group] for kind, group in groups.items()
+        }
 
     def number(self, leaf: Call) -> int:
         """The number of the weight that is the value of a leaf."""

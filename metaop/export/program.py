@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import IO, Any, NamedTuple
 
 from metaop.errors import ArgumentTypeError, DTypeError, ShapeError
-from metaop.export.container import read_file, write_file, written
+from metaop.export.container import check_suffix, read_file, write_file, written
 from metaop.export.graph_reader import GraphReader, dtype_named
 from metaop.export.numbers import LARGEST, Numbers
 from metaop.export.structure import checked, matched, put_together
@@ -76,6 +76,8 @@ class Program:
             self.outputs = [str(one["name"]) for one in content["outputs"]]
             if sorted(content["weights"]) != sorted(weights):
                 raise Damage("its weights do not match its program")
+            if not {*content["parameters"], *content["buffers"]} <= set(weights):
+                raise Damage("its parameters or buffers are none of its weights")
             self.weights = {key: weights[key] for key in content["weights"]}
             for parameter in content["arguments"]:
                 if len(parameter) != 2 or not isinstance(parameter[0], str):
@@ -103,6 +105,11 @@ class Program:
 
     def save(self, file: str | os.PathLike[str]) -> None:
         """Writes the program, with its current weights, to a file whose name ends in .mo."""
+        check_suffix(file)
+        self.write(file)
+
+    def write(self, file: str | os.PathLike[str] | IO[bytes]) -> None:
+        """Writes the program, with its current weights, to a file of any name or a file object."""
         arrays = {name: tensor.detach()._array() for name, tensor in self.weights.items()}  # type: ignore[attr-defined]
         write_file(file, written(self.content, arrays))
 
@@ -152,6 +159,9 @@ class Program:
         moved = {name: tensor.to(device) for name, tensor in self.weights.items()}  # type: ignore[attr-defined]
         self.weights = moved
         return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Program, (self.content, self.weights, self._name)
 
     def __repr__(self) -> str:
         inputs = ", ".join(f"{x.name}: {x.dtype.name}{list(x.shape)}" for x in self.inputs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from metaop.errors import ArgumentTypeError, ExportError
+from metaop.errors import ArgumentError, ArgumentTypeError, ExportError
 from metaop.serialization.damage import Damage
 from metaop.tensor.core import Tensor
 
@@ -101,3 +101,33 @@ def matched(structure: Any, value: Any, tensors: dict[int, Tensor], name: str) -
         raise ArgumentTypeError(f"{name} has to be a {kind} of {len(content)}")
     for position, (one, item) in enumerate(zip(content, value)):
         matched(one, item, tensors, f"{name}.{position}")
+
+
+def matched_axes(structure: Any, axes: Any, found: dict[int, Any]) -> None:
+    """Finds the axes of each tensor in a value of the same structure; None is for no axes.
+
+    Raises ArgumentError if the structures differ.
+    """
+    ((kind, content),) = structure.items()
+    if kind == "tensor":
+        found[content] = axes
+    elif axes is None or kind == "value":
+        return
+    elif kind == "dict" and isinstance(axes, Mapping):
+        parts = dict(content)
+        unknown = [key for key in axes if key not in parts]
+        if unknown:
+            raise ArgumentError(
+                f"dynamic_shapes names {unknown[0]!r}, which is no argument",
+                fix=f"they are {', '.join(map(str, parts))}",
+            )
+        for key, one in axes.items():
+            matched_axes(parts[key], one, found)
+    elif kind != "dict" and isinstance(axes, (list, tuple)) and len(axes) == len(content):
+        for part, one in zip(content, axes):
+            matched_axes(part, one, found)
+    else:
+        raise ArgumentError(
+            f"dynamic_shapes has {axes!r} for a {kind} of {len(content)}",
+            fix="give it the structure of the arguments, with None for what is fixed",
+        )

@@ -230,6 +230,28 @@ SAME: dict[str, str] = {
                 return torch.ones(1).item()
         result = Fake.here, Fake().ones()
         """,
+    "programs in files": """
+        import io
+        import warnings
+        import torch
+        from torch.export import Dim
+        warnings.filterwarnings("ignore", "`torch.jit", DeprecationWarning)
+        net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU()).eval()
+        for parameter in net.parameters():
+            torch.nn.init.constant_(parameter, 0.5)
+        file = io.BytesIO()
+        torch.jit.save(torch.jit.trace(net, torch.ones(1, 3)), file)
+        file.seek(0)
+        loaded = torch.jit.load(file, map_location="cpu").eval()
+        exported = torch.export.export(net, (torch.ones(2, 3),), dynamic_shapes=({0: Dim("n")},))
+        file = io.BytesIO()
+        torch.export.save(exported, file)
+        file.seek(0)
+        again = torch.export.load(file).module()
+        x = torch.arange(12.0).view(4, 3)
+        result = [f(x).tolist() for f in (loaded, exported.module(), again)]
+        result.append(sorted(exported.state_dict))
+        """,
     "a default argument": """
         import torch
         def f(torch=torch, nn=torch.nn):

@@ -248,6 +248,15 @@ def test_sizes_are_checked_anew_in_every_call(tmp_path: Path) -> None:
         changed(metaop.ones(9, 8))
 
 
+def test_kinds_of_weights(whole: bytes, tmp_path: Path) -> None:
+    header, program, weights = parts(whole)
+    with pytest.raises(CheckpointError, match="none of its weights"):
+        load(joined(header, {**program, "parameters": ["other"]}, weights), tmp_path)
+    # Older files do not tell them.
+    del program["parameters"], program["buffers"]
+    assert load(joined(header, program, weights), tmp_path).content["buffers"] == []
+
+
 def test_other_files(tmp_path: Path) -> None:
     metaop.save({"a": metaop.ones(2)}, tmp_path / "tensors.safetensors")
     with pytest.raises(CheckpointError, match=r"no program\s.*\n.*metaop\.load"):

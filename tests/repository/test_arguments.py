@@ -91,11 +91,12 @@ LEGAL = {
         "disable": {"reason", "recursive"},
         "optimized_execution": {"should_optimize"},
         "ignore": {"_options"},
+        "export": {"_more", "_options", "strict"},
         **{
             name: {"_more", "_options"}
             for name in (
-                "export", "freeze", "interface", "script", "script_if_tracing", "script_method",
-                "trace", "trace_module", "unused",
+                "freeze", "interface", "optimize_for_inference", "script", "script_if_tracing",
+                "script_method", "trace", "trace_module", "unused",
             )
         },
     },
