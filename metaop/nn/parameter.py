@@ -9,7 +9,7 @@ import numpy as np
 
 from metaop.differentiation.tape import TapeEntry
 from metaop.errors import ArgumentError, ArgumentTypeError, GradientError
-from metaop.tensor.core import Tensor, from_array
+from metaop.tensor.core import Tensor, from_array, wrap
 from metaop.tensor.functions.creation import empty
 from metaop.tensor.functions.pointwise import defaults
 from metaop.tensor.history import accumulator, own
@@ -39,10 +39,14 @@ class _Owned(Tensor):
                 f"gradients, not {data.dtype.name}",
                 fix="pass requires_grad=False",
             )
-        call = own(data.call)
+        # It is in the memory of a whole tensor; one that is made of a view has its own.
+        alias = data.data if data._base is None else wrap(own(data.call))
+        call = alias._call
         self._call = call = call if meeting.trained is None else meeting.trained(call)
         self._grad = None
-        self._base = None
+        self._base, self._cell = None, alias._cell
+        if self._cell is not None:
+            self._seen = alias._seen
         self._shared = data._shared
         self._writes = 0
         if requires_grad:

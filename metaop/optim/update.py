@@ -147,7 +147,8 @@ class UpdateRule(Optimizer):
         loss = None if closure is None else run_closure(closure)
         for position, group in enumerate(self.param_groups):
             parameters = group["params"]
-            for turn in _turns(parameters) if self._repeats_parameters else (parameters,):
+            is_simple = not self._repeats_parameters and all(p._cell is None for p in parameters)
+            for turn in (parameters,) if is_simple else _turns(parameters):
                 for number, (key, members) in enumerate(self._buckets(group, turn).items()):
                     self._update(group, (position, number), key, members)
         return loss
@@ -299,12 +300,13 @@ def check(name: str, value: float, holds: bool) -> None:
 
 
 def _turns(parameters: Sequence[Tensor]) -> list[list[Tensor]]:
-    """Splits parameters into rounds without duplicates: a repeated one goes to the next round."""
+    """Splits parameters into rounds, in each of which they are in different memory."""
     turns: list[list[Tensor]] = []
-    times: Counter[Tensor] = Counter()
+    times: Counter[object] = Counter()
     for parameter in parameters:
-        if times[parameter] == len(turns):
+        storage = parameter if parameter._cell is None else parameter._cell
+        if times[storage] == len(turns):
             turns.append([])
-        turns[times[parameter]].append(parameter)
-        times[parameter] += 1
+        turns[times[storage]].append(parameter)
+        times[storage] += 1
     return turns
