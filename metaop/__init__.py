@@ -68,16 +68,17 @@ _dist.distance, _dist.global_mode = _names_operands(_distance, __name__), _globa
 
 _SUBMODULES = frozenset(
     """
-    __config__ absent accelerator amp ao array_api autograd backends control_flow cuda data
+    __config__ absent accelerator amp ao array_api autograd backends control_flow cpu cuda data
     dist distributed distributions einops environment export fft func futures fx graph hub
-    inspect kernels linalg masked models multiprocessing nn onnx optim overrides profiler
-    quasirandom random scripting serialization signal sparse special storage testing types
-    utils version vision
+    inspect kernels library linalg masked models mps multiprocessing nn onnx ops optim overrides
+    profiler quasirandom random scripting serialization signal sparse special storage testing types
+    utils version vision xpu
     """.split()
 )
 
 # Names whose modules few programs need; they are imported on first use.
 _ELSEWHERE_BY_MODULE = {
+    "accelerator": "get_device_module",
     "amp": "GradScaler",
     "ao.quantization": "fake_quantize_per_channel_affine fake_quantize_per_tensor_affine",
     "amp.autocast": """
@@ -86,6 +87,7 @@ _ELSEWHERE_BY_MODULE = {
     """,
     "capture": "jit",
     "capture.iterate": "iterate",
+    "cuda.any_device": "Event Stream",
     "control_flow": "associative_scan cond fori_loop map scan while_loop",
     "budget": "memory_budget",
     "marking": "mark_dynamic mark_static",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from types import TracebackType
+from importlib import import_module
+from types import ModuleType, TracebackType
 
 from metaop import cuda
+from metaop.errors import DeviceError
 from metaop.tensor.options import DeviceLike
 from metaop.unified_graph.tensor_type import Device
 
@@ -15,6 +17,7 @@ __all__ = [
     "current_device_index",
     "device_count",
     "device_index",
+    "get_device_module",
     "is_available",
     "set_device_idx",
     "set_device_index",
@@ -44,6 +47,25 @@ def synchronize(device: DeviceLike = None, /) -> None:
     """Waits until a device has finished all work launched on it."""
     if is_available():
         cuda.synchronize(device)
+
+
+def get_device_module(device: Device | str | None = None) -> ModuleType:
+    """The module of the functions of a device, by default the accelerator or else the CPU.
+
+    Raises DeviceError for devices without one.
+
+    >>> metaop.get_device_module("cuda:0") is metaop.cuda
+    True
+    """
+    if device is None:
+        device = current_accelerator() or "cpu"
+    kind = str(device).partition(":")[0]
+    if not isinstance(device, (Device, str)) or kind not in ("cpu", "cuda", "mps", "xpu"):
+        raise DeviceError(
+            f"Device {device!r} does not have a corresponding module",
+            fix='use "cpu", "cuda", "mps", "xpu", a device of these, or None',
+        )
+    return import_module(f"metaop.{kind}")
 
 
 class device_index:

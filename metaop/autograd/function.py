@@ -179,10 +179,10 @@ class Function:
                 outputs = cls.forward(ctx, *args, **kwargs)
         finally:
             modes.gradients = previous
-        if not tracked:
-            return outputs
         single = not isinstance(outputs, (tuple, list))
         results = [outputs] if single else list(outputs)
+        if not tracked or not any(isinstance(x, Tensor) for x in results):
+            return outputs
         tracked_results = _track(cls, ctx, calls, results)
         return tracked_results[0] if single else tuple(tracked_results)
 

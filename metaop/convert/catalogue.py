@@ -13,6 +13,8 @@ from metaop.convert.tables import (
     ABSENT_HINTS,
     MEANINGS,
     PUBLIC_PACKAGES,
+    PYTORCHS_OPERATORS,
+    REGISTRY,
     RENAMED,
     ROOTS,
     THIRD_PARTY_HINTS,
@@ -60,6 +62,8 @@ def lookup(name: str) -> Target:
         value = find(path)
         if value is not _NOTHING:
             return Target(name, path, meaning, value)
+    if _is_registered(name):
+        return Target(name, root_path(name), meaning)
     return Target(name, None, hint_for(name))
 
 
@@ -76,6 +80,12 @@ def _candidates(name: str) -> list[str]:
             inner = name[len(package) + 1 :].split(".")
             paths += [".".join([public, *inner[count:]]) for count in range(len(inner))]
     return paths
+
+
+def _is_registered(name: str) -> bool:
+    """Whether a name is one of an operator that the program registers when it runs."""
+    namespace = name.removeprefix(f"{REGISTRY}.").partition(".")[0]
+    return name.startswith(f"{REGISTRY}.") and namespace not in PYTORCHS_OPERATORS
 
 
 def find(path: str) -> Any:

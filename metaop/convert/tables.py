@@ -60,6 +60,9 @@ RENAMED = {
     "torch._subclasses.fake_tensor.is_fake": "metaop.scripting._is_fake",
     "torch.jit._script_if_tracing": "metaop.scripting.script_if_tracing",
     "torch.quantization": "metaop.ao.quantization",
+    "torch.distributed.algorithms._checkpoint.checkpoint_wrapper": (
+        "metaop.distributed.checkpoint_wrapper"
+    ),
     "torch.distributed.checkpoint.state_dict": "metaop.distributed.state_dict",
     "torch.distributed._tensor": "metaop.distributed.tensor",
     "torch.distributed.tensor.device_mesh": "metaop.distributed.device_mesh",
@@ -122,11 +125,25 @@ PUBLIC_PACKAGES = {
     "torchvision.utils": "metaop.vision.utils",
 }
 
+# What programs register at run time, and the names below that are PyTorch's own.
+REGISTRY = "torch.ops"
+PYTORCHS_OPERATORS = frozenset(
+    (
+        *("_c10d_functional", "_quantized", "aten", "c10d", "export", "higher_order", "image"),
+        *("import_module", "inductor", "load_library", "loaded_libraries", "mkl", "mkldnn"),
+        *("onednn", "prim", "prims", "profiler", "quantized", "sparse", "torchaudio"),
+        *("torchvision", "video"),
+    )
+)
+
 # Names that work but have another meaning than in PyTorch; a prefix covers everything below it.
 MEANINGS = {
     "torch.__version__": "the version of PyTorch whose interface metaop follows, as a string",
     "torch.backends": "flags are kept and read back; kernels are compiled, so they choose nothing",
     "torch.compile": "returns its argument: everything is compiled already",
+    "torch.cuda.CUDAGraph": "cannot be made: repeated steps become graphs by themselves",
+    "torch.cuda.graph": "cannot be entered: repeated steps become graphs by themselves",
+    "torch.cuda.make_graphed_callables": "returns its argument: repeated steps become graphs",
     "torch.cuda.amp": "as metaop.amp: low precision in contractions, on every device",
     "torch.cuda.manual_seed": "seeds the one generator that all devices share",
     "torch.cuda.manual_seed_all": "seeds the one generator that all devices share",
@@ -164,10 +181,11 @@ ABSENT_HINTS = {
     "torch.distributed.tensor": "metaop.distributed.tensor has DTensor, placements and styles",
     "torch.distributed.rpc": "remote calls are not supported; use metaop.distributed",
     "torch.fx": "metaop.fx traces, edits and interprets; it has none of PyTorch's passes",
-    "torch.library": "declare an operator with metaop.autograd.Function instead",
+    "torch.library": "metaop.library has custom_op, and what registers its parts",
     "torch.multiprocessing": "use Python's multiprocessing",
     "torch.nested": "pad to equal lengths and mask",
     "torch.onnx": "metaop.onnx has export and load; operators are expanded, not registered",
+    "torch.ops": "metaop.ops has what the program registers; for others, call functions or methods",
     "torch.profiler": "use metaop.profile",
     "torch.autograd.profiler": "use metaop.profile",
     "torch.sparse": "metaop.sparse has mm, addmm, sum and softmax of coordinates and rows",

@@ -12,6 +12,7 @@ from types import TracebackType
 from metaop.codegen.cuda.device import device_count, runtime
 from metaop.codegen.cuda.runtime import DeviceProperties, Runtime
 from metaop.cuda import amp, nccl
+from metaop.cuda.graphs import CUDAGraph, graph, make_graphed_callables
 from metaop.cuda.memory import (
     OutOfMemoryError,
     max_memory_allocated,
@@ -155,6 +156,7 @@ def _runtime(device: DeviceLike) -> Runtime:
 globals().update(typed_tensors("cuda", __name__))
 
 __all__ = [
+    "CUDAGraph",
     "Event",
     "OutOfMemoryError",
     "Stream",
@@ -170,10 +172,12 @@ __all__ = [
     "get_device_properties",
     "get_rng_state",
     "get_rng_state_all",
+    "graph",
     "initial_seed",
     "is_available",
     "is_bf16_supported",
     "is_initialized",
+    "make_graphed_callables",
     "manual_seed",
     "manual_seed_all",
     "max_memory_allocated",

@@ -94,8 +94,8 @@ _LAZY = {
     "ZeroRedundancyOptimizer": "optim",
 }
 _SUBMODULES = (
-    *("checkpoint", "data_parallel", "device_mesh", "elastic", "fsdp", "optim", "pipelining"),
-    *("nn", "state_dict", "tensor"),
+    *("checkpoint", "checkpoint_wrapper", "data_parallel", "device_mesh", "elastic", "fsdp"),
+    *("nn", "optim", "pipelining", "state_dict", "tensor"),
 )
 
 

@@ -12,6 +12,7 @@ from metaop.errors import ArgumentError
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.generator import get_rng_state, set_rng_state
 from metaop.tensor.grad_mode import enable_grad
+from metaop.trees import tree_leaves
 from metaop.unified_graph.recording import Call, modes, next_sequence
 from metaop.utils.selective_checkpoint import (
     CheckpointPolicy,
@@ -25,8 +26,10 @@ __all__ = [
     "checkpoint",
     "checkpoint_sequential",
     "create_selective_checkpoint_contexts",
+    "get_device_states",
     "set_checkpoint_debug_enabled",
     "set_checkpoint_early_stop",
+    "set_device_states",
 ]
 
 
@@ -226,6 +229,30 @@ def _survey(roots: list[Call], arguments: set[Call], started: int) -> tuple[list
                 seen.add(source)
                 stack.append(source)
     return leaves, inside
+
+
+def get_device_states(*args: Any) -> tuple[list[int], list[Tensor]]:
+    """The numbers of the GPUs that tensors among `args` are on, and the random state of each.
+
+    Both lists have the length of the number of these tensors.
+
+    >>> metaop.utils.checkpoint.get_device_states(metaop.ones(1), [2])
+    ([], [])
+    """
+    tensors = [x for x in tree_leaves(args) if isinstance(x, Tensor) and x.device.type == "cuda"]
+    return [x.device.index or 0 for x in tensors], [get_rng_state() for _ in tensors]
+
+
+def set_device_states(
+    devices: Sequence[int], states: Sequence[Tensor], *, device_type: str | None = None
+) -> None:
+    """Continues from what `get_device_states` returned; one random state serves all devices.
+
+    >>> metaop.utils.checkpoint.set_device_states([], [])
+    """
+    if device_type != "meta":
+        for _, state in zip(devices, states):
+            set_rng_state(state)
 
 
 def checkpoint_sequential(

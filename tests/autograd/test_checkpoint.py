@@ -93,3 +93,17 @@ def test_hooks_of_what_a_part_reads_run_once(name: str) -> None:
     assert seen == wanted_seen == [0, 1, 2]
     for slope, expected in zip(found, wanted):
         np.testing.assert_allclose(slope, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_states_of_devices() -> None:
+    """Tensors on GPUs alone have a device whose state is kept."""
+    torch = pytest.importorskip("torch")
+    for lib in (metaop, torch):
+        utils = lib.utils.checkpoint
+        assert utils.get_device_states(lib.ones(2), [lib.ones(1, device="meta")], 3) == ([], [])
+        utils.set_device_states([], [])
+        utils.set_device_states([0], [lib.get_rng_state()], device_type="meta")
+    state = metaop.get_rng_state()
+    expected = metaop.rand(3).tolist()
+    metaop.utils.checkpoint.set_device_states([0], [state])
+    assert metaop.rand(3).tolist() == expected

@@ -27,7 +27,7 @@ from metaop.convert.packages import find_spec, import_module, version
 # What the package says while it is imported and metaop lacks.
 ABSENT = [
     *("torch.distributed.rpc", "torch.distributed.rpc.TensorPipeRpcBackendOptions"),
-    "torch.library.custom_op",
+    "torch.library.triton_op",
 ]
 PACKAGE = Path(__file__).parent / "programs" / "lazynet"
 
@@ -112,8 +112,9 @@ def test_a_folder_of_weights_is_read_on_both_sides(both: tuple[Any, Any], tmp_pa
 
 def test_what_is_missing_raises_when_it_is_used(both: tuple[Any, Any]) -> None:
     registry = importlib.import_module("lazynet_metaop.registry")
-    with pytest.raises(UnsupportedError, match="torch.library.custom_op"):
-        registry.doubled(metaop.ones(2))
+    assert registry.doubled(metaop.ones(2)).tolist() == [2, 2]
+    with pytest.raises(UnsupportedError, match="torch.library.triton_op"):
+        registry.tripled(metaop.ones(2))
     with pytest.raises(
         UnsupportedError, match=r"torch.distributed.rpc.TensorPipeRpcBackendOptions\(\)"
     ):

@@ -6,6 +6,8 @@ import textwrap
 
 import pytest
 
+import metaop
+
 pytest.importorskip("libcst")
 from metaop.convert import Verdict, convert_source
 
@@ -129,7 +131,7 @@ def test_old_idioms(before: str, after: str) -> None:
 def test_unsupported_names_are_marked_where_they_stand_and_raise_when_reached() -> None:
     text = """\
         import torch
-        from torch.library import custom_op  # mine
+        from torch.library import triton_op  # mine
 
         def corner(x):
             return torch.library.Library(
@@ -140,15 +142,15 @@ def test_unsupported_names_are_marked_where_they_stand_and_raise_when_reached() 
         """
     result = convert(text)
     lines = result.split("\n")
-    assert "# mine  # metaop: unsupported: torch.library.custom_op" in lines[1]
+    assert "# mine  # metaop: unsupported: torch.library.triton_op" in lines[1]
     assert "unsupported: torch.library.Library" in lines[4]
     assert "unsupported: torch.ops.aten.add" in lines[7]
     names: dict[str, object] = {}
     exec(result, names)
     with pytest.raises(NotImplementedError, match="torch.library.Library is not in metaop"):
         names["corner"](3)  # type: ignore[operator]
-    with pytest.raises(NotImplementedError, match="torch.library.custom_op is not in metaop"):
-        names["custom_op"](3)  # type: ignore[operator]
+    with pytest.raises(NotImplementedError, match="torch.library.triton_op is not in metaop"):
+        names["triton_op"](3)  # type: ignore[operator]
 
 
 def test_keywords_and_missing_arguments_are_checked() -> None:
@@ -308,3 +310,24 @@ def test_the_hint_for_fully_shard_names_its_counterpart(module: str) -> None:
 def test_modules_that_own_code_imports_by_name(before: str, after: str) -> None:
     found = convert_source(before + "\n").text
     assert found == before.replace(before.split('"')[1], after, 1) + "\n"
+
+
+def test_operators_that_the_program_registers_are_found_when_it_runs() -> None:
+    text = """\
+        import torch
+
+        @torch.library.custom_op("converted::twice", mutates_args=())
+        def twice(x: torch.Tensor) -> torch.Tensor:
+            return 2 * x
+
+        both = torch.ops.converted.twice, torch.ops.converted.twice.default
+        """
+    result = convert(text)
+    assert "absent" not in result
+    names: dict[str, object] = {}
+    exec(result, names)
+    x = metaop.ones(1)
+    assert [function(x).item() for function in names["both"]] == [2, 2]  # type: ignore[attr-defined]
+    for own in ("aten.add", "load_library", "torchvision.roi_align"):
+        found = verdicts(f"import torch\ntorch.ops.{own}(3)\n")
+        assert found[f"torch.ops.{own}"] is Verdict.UNSUPPORTED

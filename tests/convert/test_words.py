@@ -42,13 +42,13 @@ def test_keepdims_is_keepdim() -> None:
 
 
 def test_absent_names_can_be_imported_named_and_derived_from() -> None:
-    from metaop.absent.torch.library import Library, custom_op
+    from metaop.absent.torch.library import Library, triton_op
 
     class Own(Library):
         pass
 
     assert not isinstance(3, Library)
-    for reached in (Own, custom_op, absent.torch.library.CustomOpDef):
+    for reached in (Own, triton_op, absent.torch.library.OpDef):
         with pytest.raises(UnsupportedError, match="is not in metaop"):
             reached(3)
 

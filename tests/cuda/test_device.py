@@ -14,8 +14,14 @@ import metaop
 import metaop.nn.functional as functional
 from metaop.codegen.cuda import backend
 from metaop.codegen.cuda import device as devices
-from metaop.cuda import streams
-from metaop.errors import ArgumentError, CaptureError, DeviceError, DimensionError
+from metaop.cuda import any_device, graphs
+from metaop.errors import (
+    ArgumentError,
+    CaptureError,
+    DeviceError,
+    DimensionError,
+    UnsupportedError,
+)
 from metaop.executor import clear_programs, realize
 from metaop.kernels import copy, lanes, scratch, task
 from metaop.nn.utils import clip_grad_norm_
@@ -40,7 +46,7 @@ def device(
             pytest.skip("this machine has no CUDA device that cupy can use")
     else:
         runtime = request.getfixturevalue("emulated")
-        for module in (devices, backend, moving, metaop.cuda, streams):
+        for module in (devices, backend, moving, metaop.cuda, any_device, graphs):
             monkeypatch.setattr(module, "runtime", lambda index: runtime)
     clear_programs()
     yield metaop.device("cuda")
@@ -182,8 +188,13 @@ def test_a_bad_index_is_reported_when_the_program_waits(device: metaop.device) -
     assert (table + 1).cpu().shape == (4, 3)
 
 
-def test_events_tell_when_the_device_came_to_them(device: metaop.device) -> None:
-    before, after = (metaop.cuda.Event(enable_timing=True) for _ in range(2))
+@pytest.mark.parametrize("of_any_device", [False, True])
+def test_events_tell_when_the_device_came_to_them(
+    device: metaop.device, of_any_device: bool
+) -> None:
+    given = (device,) if of_any_device else ()
+    kind = metaop.Event if of_any_device else metaop.cuda.Event
+    before, after = (kind(*given, enable_timing=True) for _ in range(2))
     assert before.query()
     with pytest.raises(ArgumentError, match="must be recorded"):
         before.elapsed_time(after)
@@ -196,6 +207,26 @@ def test_events_tell_when_the_device_came_to_them(device: metaop.device) -> None
     y = x + 1
     metaop.cuda.synchronize()
     assert not y.call.is_pending
+
+
+def test_a_stream_records_events(device: metaop.device) -> None:
+    for stream, kind in (
+        (metaop.Stream(device), metaop.Event),
+        (metaop.cuda.Stream(), metaop.cuda.Event),
+    ):
+        event = stream.record_event()
+        assert type(event) is kind and stream.device == event.device == device
+        event.synchronize()
+        assert event.query()
+        assert stream.record_event(event) is event
+
+
+def test_launches_are_not_recorded_by_hand(device: metaop.device) -> None:
+    layer = metaop.nn.Linear(3, 2).to(device)
+    x = metaop.tensor(normal(4, 3), device=device)
+    assert metaop.cuda.make_graphed_callables(layer, (x,)) is layer
+    with pytest.raises(UnsupportedError, match="not recorded by hand.*\n.*\n.*metaop.jit"):
+        metaop.cuda.CUDAGraph()
 
 
 def test_lbfgs_takes_the_same_path(device: metaop.device) -> None:

@@ -36,6 +36,7 @@ EVERYWHERE = {
 ONE_RESULT = "it chooses between ways to the same numbers"
 ALWAYS = "what it asks for is so in any case"
 ONE_STREAM = "one stream of work and of random numbers serves all devices"
+NO_DEVICE = "there is one such device, or none"
 NO_COMPILER = "nothing has to be told to a compiler, or kept from it"
 DESCRIBED = "the docstring says what is done instead"
 LEGAL = {
@@ -84,6 +85,15 @@ LEGAL = {
         "set_rng_state": {"device"},
         "stream": {"stream"},
     },
+    NO_DEVICE: {
+        **{
+            name: {"device"}
+            for name in (
+                "current_stream", "max_memory_allocated", "max_memory_reserved",
+                "memory_allocated", "memory_reserved", "memory_stats", "synchronize",
+            )
+        },
+    },
     NO_COMPILER: {
         "annotate": {"the_type"},
         "create_block_mask": {"_compile"},
@@ -106,6 +116,9 @@ LEGAL = {
         "save_on_cpu": {"device_type"},
         "is_acceptable": {"tensor"},
         "is_available": {"tensors"},
+        "make_graphed_callables": {
+            "allow_unused_input", "num_warmup_iters", "pool", "sample_args",
+        },
         "memory_summary": {"abbreviated"},
         "pin_memory": {"device"},
         "is_pinned": {"device"},

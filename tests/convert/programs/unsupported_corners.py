@@ -3,7 +3,7 @@ import numpy as np
 import torch
 import torch.library
 import torch.nn as nn
-from torch.library import custom_op  # an operator
+from torch.library import triton_op  # an operator
 from torch.ao.quantization import QuantStub, DeQuantStub
 from torch.utils.cpp_extension import load as load_extension
 
@@ -25,7 +25,7 @@ class Own(torch.library.Library):
 
 
 def corner(model):
-    graph = torch.library.custom_op(model)
+    graph = torch.library.triton_op(model)
     return torch.relu(graph, inplaced=True), torch.ops.aten.add
 
 
