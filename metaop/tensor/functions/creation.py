@@ -77,7 +77,8 @@ asarray = synonym("asarray", as_tensor)
 def from_numpy(ndarray: np.ndarray) -> Tensor:
     """A tensor that shares the memory of a NumPy array, with its shape and type.
 
-    Writes to one are visible in the other. Raises ArgumentTypeError for other objects.
+    The tensor sees writes to the array, also those before its results are computed; a write to the
+    tensor gives it memory of its own. Raises ArgumentTypeError for other objects.
 
     >>> import numpy as np
     >>> metaop.from_numpy(np.arange(3.0))
