@@ -50,7 +50,6 @@ class Code(Builder):
         self._earlier: dict[str, str] = self.scopes[0].known
         self._known: dict[str, str] = self.scopes[0].known
         self._straight = True
-        self._known_values: dict[str, Value] = {}
         # Stack allocations, at the start of the function.
         self._frame: list[str] = []
         self.lines.append(self._frame)
@@ -183,26 +182,25 @@ class Code(Builder):
             self.line(f"br label %{done}")
         self.line_label(done)
 
-    def chosen(self, condition: str, one: Callable[[], Value], other: Callable[[], Value]) -> Value:
-        """The value of `one` if a condition holds, else that of `other`, of which only one runs."""
+    def if_else(
+        self, condition: Value, body: Callable[[], Value], otherwise: Callable[[], Value]
+    ) -> Value:
         results: list[tuple[Value, str]] = []
-        runs = [lambda run=run: results.append((run(), self.block)) for run in (one, other)]
-        self.either(condition, *runs)
+        runs = [lambda run=run: results.append((run(), self.block)) for run in (body, otherwise)]
+        self.either(condition.text, *runs)
         joined = self.phi_like(results[0][0])
         for value, block in results:
             joined.add(value, block)
         return joined.value
 
-    def once(self, key: str, make: Callable[[], Value]) -> Value:
-        """The value that `make` writes at the current level, which is written once for a key."""
-        known = self._known_values.get(self._known.get(key) or self._earlier.get(key) or "")
-        if known is not None:
-            return known
-        value = make()
-        if self._straight:
-            self._known[key] = value.text
-            self._known_values[value.text] = value
-        return value
+    def once(self, key: str, make: Callable[[], Value]) -> str:
+        """The name of what `make` writes at the current level, which is written once for a key."""
+        name = self._known.get(key) or self._earlier.get(key)
+        if name is None:
+            name = make().text
+            if self._straight:
+                self._known[key] = name
+        return name
 
     def safe_level(self, level: int) -> int:
         """The lowest level, from `level` up, at which an instruction that may trap runs only if the

@@ -306,7 +306,8 @@ class MemoryWriter:
             elif mask is not None and count > 1:
                 filling = code.splat(code.coerce(fill, element), count)
                 key = f"{where.typed}, {mask.typed}, {filling.typed}"
-                raw = code.once(key, lambda: self._masked(where, mask, filling, signed))
+                name = code.once(key, lambda: self._masked(where, mask, filling, signed))
+                raw = code.value(name, element, count, signed)
                 if buffer not in self.read_only:
                     self._loads.setdefault(buffer, []).append(key)
             else:
@@ -336,7 +337,8 @@ class MemoryWriter:
             place = code.emit(f"ptrtoint {address.typed} to i64")
             place = code.emit(f"and i64 {place}, {_PAGE - 1}")
             last = _PAGE - count * fill.bits // 8
-            return code.chosen(code.emit(f"icmp ule i64 {place}, {last}"), whole, masked)
+            fits = code.value(code.emit(f"icmp ule i64 {place}, {last}"), "i1")
+            return code.if_else(fits, whole, masked)
 
         # Only the last vector of a loop needs the mask of its lanes.
         if self.fast_masks or mask.text == self.index.lanes.mask:
@@ -344,8 +346,8 @@ class MemoryWriter:
         if mask.text.startswith("<"):
             return active()
         bits = code.pure(f"bitcast {mask.typed} to i{count}", mask.text)
-        some = code.pure(f"icmp ne i{count} {bits}, 0", bits)
-        return code.chosen(some, active, lambda: fill)
+        some = code.value(code.pure(f"icmp ne i{count} {bits}, 0", bits), "i1")
+        return code.if_else(some, active, lambda: fill)
 
     def prefetch(self, buffer: int, offset: Sum, nearest: bool, copy: int) -> None:
         """Prefetches the cache line of the element of the first lane."""
