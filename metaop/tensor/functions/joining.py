@@ -343,7 +343,7 @@ def column_stack(tensors: Sequence[Tensor]) -> Tensor:
 
 @public()
 def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """All tensors expanded to their common shape.
+    """All tensors expanded to their common shape; those that have it are the arguments themselves.
 
     Raises ShapeError where there is none.
 
@@ -352,7 +352,7 @@ def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
             [4, 4]])
     """
     shape = common_shape("broadcast_tensors", *[x._shape for x in tensors])
-    return tuple([expand(x, shape) for x in tensors])
+    return tuple([x if x._shape == shape else expand(x, shape) for x in tensors])
 
 
 @public()
