@@ -232,6 +232,11 @@ def test_copy_into() -> None:
     assert x.tolist() == [[0, 1, 2], [0, 1, 2]]
     with pytest.raises(RuntimeError):
         x.copy_(metaop.ones(4))
+    assert x.copy_(2.5).tolist() == [[2.5] * 3] * 2
+    assert metaop.zeros(2, dtype=metaop.int64).copy_(np.float32(2.5)).tolist() == [2, 2]
+    for wrong in ([1, 2, 3], np.ones(3), None):
+        with pytest.raises(TypeError, match="copy_ takes a tensor or a number"):
+            x.copy_(wrong)
 
 
 def test_default_dtype() -> None:

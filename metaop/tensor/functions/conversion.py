@@ -242,9 +242,18 @@ ndimension = method("ndimension")(dim)
 
 @method()
 def copy_(input: Tensor, src: Any, non_blocking: Any = False) -> Tensor:
-    """Writes the values of `src` into the tensor, converted, broadcast and moved to its device."""
-    source = src.to(input.device, input.dtype) if isinstance(src, Tensor) else src
-    return in_place(input, _copied, source)
+    """Writes the values of `src` into the tensor, converted, broadcast and moved to its device.
+
+    `src` is a tensor or a number. Raises ArgumentTypeError for others.
+    """
+    if isinstance(src, (builtins.bool, builtins.int, builtins.float, complex, np.generic)):
+        src = from_array(np.asarray(src).astype(input.dtype.numpy), input.dtype)
+    if not isinstance(src, Tensor):
+        raise ArgumentTypeError(
+            f"copy_ takes a tensor or a number, not {builtins.type(src).__name__}",
+            fix="make it a tensor: metaop.tensor(...)",
+        )
+    return in_place(input, _copied, src.to(input.device, input.dtype))
 
 
 def _copied(input: Tensor, source: Tensor) -> Tensor:
