@@ -192,8 +192,10 @@ def _on_a_thread(work: Callable[[], object], until: threading.Event | None = Non
     ended = threading.Event()
 
     def run() -> None:
-        found.append(work())
-        ended.set()
+        try:
+            found.append(work())
+        finally:
+            ended.set()
         if until is not None:
             until.wait()
 
