@@ -34,7 +34,7 @@ from metaop.unified_graph.cut import (
     recorder,
 )
 from metaop.unified_graph.faults import Fault
-from metaop.unified_graph.recording import Call
+from metaop.unified_graph.recording import Call, results, save_part
 from metaop.unified_graph.tensor_type import CPU
 from metaop.unified_graph.tracing import state
 
@@ -102,7 +102,24 @@ def realize_alone(call: Call) -> None:
         realize(call)
     elif call.is_pending:
         with recorder.lock:
-            run(cut_at([call], live_residuals))
+            _run_to([call])
+
+
+def realize_at_once(call: Call) -> None:
+    """Computes all results of a call, but nothing that is beside it."""
+    maker = call if call.signature is not None else call.inputs[0]
+    made = results(maker)
+    with recorder.lock:
+        if len(made) > 1 or not _run_alone(maker):
+            _run_to(made)
+    for value in made[1:]:
+        save_part(maker, value)
+
+
+def _run_to(calls: Sequence[Call]) -> None:
+    # What handles see on the way is kept, so that nothing is computed twice.
+    roots = dict.fromkeys((*recorder.seen(calls), *calls))
+    run(cut_at(list(roots), live_residuals), is_all=False)
 
 
 def realize_and_watch(calls: Sequence[Call], watch: Watch | None = None) -> None:
@@ -247,10 +264,13 @@ def _by_device(roots: list[Call]) -> list[list[Call]]:
     return groups
 
 
-def run(subgraph: Subgraph, watch: Watch | None = None, whole: bool = False) -> tuple[int, ...]:
+def run(
+    subgraph: Subgraph, watch: Watch | None = None, whole: bool = False, is_all: bool = True
+) -> tuple[int, ...]:
     """Runs a subgraph and assigns the values to its calls; `watch` as in `realize_and_watch`.
 
-    With `whole`, it never runs in pieces, because the caller will ask for its program.
+    With `whole`, it never runs in pieces, because the caller will ask for its program. Without
+    `is_all`, values that only it seems to need are not overwritten: other calls may need them.
     Returns the indices of the outputs that were copied because another value owns their memory.
     """
     unchecked.raise_first()
@@ -259,7 +279,7 @@ def run(subgraph: Subgraph, watch: Watch | None = None, whole: bool = False) -> 
     begin = time.monotonic_ns() if watchers else 0
     compiled = compiled_for(subgraph, whole)
     arguments = [leaf.buffer if leaf.scalar is None else leaf.scalar for leaf in subgraph.leaves]
-    dying = _dying(compiled, subgraph, arguments)
+    dying = _dying(compiled, subgraph, arguments) if is_all else set()
     memory = None
     if dying:
         donors = compiled.program.donors.items()

@@ -12,6 +12,7 @@ import numpy as np
 
 from metaop.errors import ArgumentError, ArgumentTypeError, DimensionError
 from metaop.tensor.core import Tensor, from_array
+from metaop.tensor.exposed import borrow
 from metaop.tensor.generator import Generator, host_random
 
 Sample = TypeVar("Sample", covariant=True)
@@ -95,7 +96,10 @@ def _element(tensor: Tensor, index: Any) -> Tensor:
     if tensor.requires_grad or tensor.device.type != "cpu":
         return cast(Any, tensor)[index]
     if isinstance(index, (int, np.integer, slice)):
-        return from_array(tensor.numpy()[index, ...], tensor.dtype)
+        array = tensor.numpy()[index, ...]
+        # A copy of a few elements at an odd address is cheaper than a view.
+        is_small = array.nbytes < 256
+        return from_array(array.copy(), tensor.dtype) if is_small else borrow(array, tensor.dtype)
     return cast(Any, tensor)[index]
 
 

@@ -94,6 +94,8 @@ class ShardedBuffer:
 
     __slots__ = ("parts", "states", "world", "shape", "dtype", "_whole", "__weakref__")
 
+    exposure = None
+
     def __init__(
         self, parts: Parts, states: NdSbp, world: MeshWorld, shape: Sequence[int], dtype: Any
     ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from metaop.tensor.core import Tensor
-from metaop.tensor.shared_storage import settle
+from metaop.tensor.shared_storage import is_exposed, settle
 from metaop.unified_graph.recording import Call, scalar_leaf
 from metaop.unified_graph.tensor_type import CPU
 from metaop.unified_graph.tracing import repeated, state
@@ -30,7 +30,7 @@ def set_count(counter: Tensor, value: float) -> None:
 def show_count(counter: Tensor, call: Call) -> None:
     """Makes a number the value of a counter; nothing is pending, so no cut is affected."""
     held = (counter._base, counter._cell, counter._shared)
-    if any(one is not None for one in held):
+    if any(one is not None for one in held) or is_exposed(counter._call):
         counter._assign(call, "count")
         settle()
     else:

@@ -35,7 +35,7 @@ from metaop.tensor import history
 from metaop.tensor.attributes import Holder, own_fields
 from metaop.tensor.history import Cell
 from metaop.tensor.sharded.kept_signature import keep_signature
-from metaop.tensor.shared_storage import settle, unsettled
+from metaop.tensor.shared_storage import is_exposed, settle, unsettled, was_exposed
 from metaop.tensor.size import Size
 from metaop.tensor.strides import has_overlap
 from metaop.unified_graph.composite import Composite
@@ -45,6 +45,7 @@ from metaop.unified_graph.node import Shape
 from metaop.unified_graph.recording import (
     Call,
     Epoch,
+    exposed,
     leaf,
     modes,
     record,
@@ -110,7 +111,8 @@ class Tensor(_Bound):
         base = self._base
         if base is not None:
             source = base.call
-            if self._seen != base._writes or base._shared is not None:
+            # Whoever else sees, or has seen, the memory may have written it.
+            if self._seen != base._writes or base._shared is not None or _varies(source):
                 for step, attributes in self._steps:
                     source = _viewed(source, step, attributes)
                 self._adopt(source, keep_history=history.is_leaf_call(self._call))
@@ -136,7 +138,7 @@ class Tensor(_Bound):
         self._call = call
         self._writes += 1
         if self._shared is not None:
-            unsettled.append(self)
+            unsettled.append((self, None))
         if call.buffer is None:
             recorder.watch(self)
 
@@ -174,6 +176,8 @@ class Tensor(_Bound):
         else:
             old.epoch = Epoch(operator, started)
         self._bind(call)
+        if is_exposed(old):
+            unsettled.append((self, old.buffer))
         settle()
         if self._cell is not None:
             self._cell.put(self._call)
@@ -205,6 +209,8 @@ class Tensor(_Bound):
         else:
             old.epoch.end(operator, call.sequence)
         self._bind(call)
+        if is_exposed(old):
+            unsettled.append((self, old.buffer))
 
     def _write_base(self, call: Call, operator: str, started: int) -> None:
         base = self._base
@@ -376,24 +382,44 @@ def _are_unread_writes(call: Call) -> bool:
 
 def wrap(call: Call) -> Tensor:
     """A new tensor whose value is `call`."""
-    tensor = object.__new__(Tensor)
-    tensor._call = call
+    tensor = _unwatched(call)
     if call.buffer is None:
         recorder.watch(tensor)
     return tensor
 
 
+def _unwatched(call: Call) -> Tensor:
+    tensor = object.__new__(Tensor)
+    tensor._call = call
+    return tensor
+
+
 def view(source: Tensor, step: Composite, attributes: tuple[Any, ...] = ()) -> Tensor:
     """The view that `step` makes of `source`."""
-    call = source.call
-    tensor = wrap(_viewed(call, step, attributes))
-    base = source._base
+    call, base = source.call, source._base
+    seen = _viewed(call, step, attributes)
     if base is None or (call.requires_grad and history.is_leaf_call(call)):
-        tensor._base, tensor._steps = source, ((step, attributes),)
+        base, steps = source, [(step, attributes)]
     else:
-        tensor._base, tensor._steps = base, (*source._steps, (step, attributes))
-    tensor._seen = tensor._base._writes
+        steps = [*source._steps, (step, attributes)]
+    if _varies(base._call):
+        # `Tensor.call` takes the values anew whenever they are read.
+        tensor = _unwatched(seen)
+        if seen in exposed.due:
+            exposed.due.remove(seen)
+    else:
+        tensor = wrap(seen)
+    tensor._base, tensor._steps, tensor._seen = base, tuple(steps), base._writes
     return tensor
+
+
+def _varies(call: Call) -> bool:
+    """Whether views of a value have to be made anew whenever they are read.
+
+    Those that track gradients keep their call, by which gradients find them, and the value that
+    they had when they were made.
+    """
+    return was_exposed(call) and not call.requires_grad and state.trace is None
 
 
 def _viewed(source: Call, step: Composite, attributes: tuple[Any, ...]) -> Call:

@@ -17,6 +17,7 @@ from metaop.errors import ArgumentTypeError, CaptureError, UnsupportedError
 from metaop.executor import awaited, realize
 from metaop.forking import register_at_fork
 from metaop.tensor.core import Tensor, from_array, wrap
+from metaop.tensor.shared_storage import is_exposed
 from metaop.tensor.surface import public
 from metaop.unified_graph.tracing import state
 
@@ -168,7 +169,8 @@ def _as_it_is(leaf: Any) -> Tensor:
         )
     if leaf.device.placement is not None:
         raise UnsupportedError("fetch of a global tensor", fix="fetch tensor.to_local()")
-    return wrap(leaf.call)
+    call = leaf.call
+    return leaf.detach().clone() if is_exposed(call) else wrap(call)
 
 
 def _copy(held: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from metaop.errors import ArgumentTypeError, GradientError, ShapeError, Unsuppor
 from metaop.executor import realize
 from metaop.reindex.strided import strided_values
 from metaop.tensor.core import Tensor
+from metaop.tensor.exposed import lend
 from metaop.tensor.surface import method
 from metaop.unified_graph.recording import Call, modes
 from metaop.unified_graph.tensor_type import META
@@ -45,7 +46,7 @@ def buffer(input: Tensor) -> Buffer:
 
 @method()
 def numpy(input: Tensor, *, force: bool = False) -> np.ndarray:
-    """The values as a NumPy array that shares memory with the tensor.
+    """The values as a NumPy array that shares memory with the tensor: each sees the other's writes.
 
     Raises GradientError for a tensor that requires grad, and ArgumentTypeError for one that is not
     in host memory, unless `force` is set. For a global tensor it is a copy of the whole, and every
@@ -63,7 +64,10 @@ def numpy(input: Tensor, *, force: bool = False) -> np.ndarray:
             "can't call numpy() on a tensor that requires grad",
             fix="use tensor.detach().numpy()",
         )
-    return input._array() if device.placement is None else input._array().copy()
+    if device.placement is not None:
+        return input._array().copy()
+    lent = lend(input)
+    return input._array() if lent is None else lent
 
 
 @method()

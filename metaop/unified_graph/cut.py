@@ -17,7 +17,7 @@ from weakref import ref
 from metaop import settings
 from metaop.forking import register_at_fork
 from metaop.unified_graph.node import Node, input_node
-from metaop.unified_graph.recording import Call, leaf_like, part, save_part
+from metaop.unified_graph.recording import Call, exposed, leaf_like, part, save_part
 from metaop.unified_graph.tensor_type import META
 
 
@@ -94,6 +94,8 @@ class Recorder:
 
     def watch(self, handle: Handle) -> None:
         """Makes the value of a handle an output of the next cut, if the handle is still alive."""
+        if exposed.due:
+            exposed.compute(handle._call)  # type: ignore[misc]
         own = self._of_thread.recording
         own.handles.append(ref(handle))
         if len(own.handles) > own.room:
@@ -123,16 +125,36 @@ class Recorder:
         own.handles = [handle for _, handle in pending] if keep else []
         return list(dict.fromkeys(call for call, _ in pending))
 
+    def reads(self, buffer: Any) -> bool:
+        """Whether a pending call that this thread can see reads a buffer."""
+        if not self.own.handles:
+            return False
+        pending = _pending_order([call for call, _ in self.own.pending()])
+        return any(source.buffer is buffer for call in pending for source in call.inputs)
+
     def _others(self) -> list[_Recording]:
         return [one for one in self._all if one is not self.own] if len(self._all) > 1 else []
 
     def seen_elsewhere(self, roots: Sequence[Call]) -> list[Call]:
         """What a cut computes on the way to `roots` and handles of other threads can see."""
-        seen = [call for other in self._others() for call, _ in other.pending()]
-        if not seen:
-            return []
-        inside = set(_pending_order(roots))
-        return [call for call in seen if call in inside]
+        return _on_the_way(roots, self._others())
+
+    def seen(self, roots: Sequence[Call]) -> list[Call]:
+        """What a cut computes on the way to `roots` and handles of any thread can see."""
+        return _on_the_way(roots, self._all)
+
+
+def depends_on(call: Call, others: Sequence[Call]) -> list[bool]:
+    """Whether computing a pending call computes each of some others."""
+    inside = set(_pending_order([call]))
+    return [one in inside for one in others]
+
+
+def _on_the_way(roots: Sequence[Call], recordings: Sequence[_Recording]) -> list[Call]:
+    inside = set(_pending_order(roots)).difference(roots) if recordings else ()
+    if not inside:
+        return []
+    return [call for one in recordings for call, _ in one.pending() if call in inside]
 
 
 recorder = Recorder()

@@ -63,9 +63,27 @@ class Meeting:
         self.trained: Callable[[Call], Call] | None = None
 
 
+class Exposed:
+    """How calls read values in memory that objects outside show too (`tensor.exposed`).
+
+    `read` gives the operands to record instead, and says whether the call has to be computed before
+    its user goes on. Such calls wait in `due` for the next handle, whose call `compute` computes
+    with them. Both functions are None until a program shares memory with an array.
+    """
+
+    __slots__ = ("read", "compute", "due")
+
+    def __init__(self) -> None:
+        self.read: Callable[[Sequence[Call | None]], tuple[Sequence[Call | None], bool]] | None
+        self.read = None
+        self.compute: Callable[[Call], None] | None = None
+        self.due: list[Call] = []
+
+
 modes = Modes()
 watched = Watched()
 meeting = Meeting()
+exposed = Exposed()
 
 
 class Epoch:
@@ -223,6 +241,12 @@ def record(
     casts = mode["casts"]
     if casts is not None:
         inputs = casts(composite, inputs)
+    is_due = False
+    if exposed.read is not None:
+        for call in inputs:
+            if call is not None and call.buffer is not None and call.buffer.exposure is not None:
+                inputs, is_due = exposed.read(inputs)
+                break
     types = tuple([None if call is None else call.type for call in inputs])
     if attributes and 0.0 in attributes:
         attributes = with_exact_zeros(attributes)
@@ -246,6 +270,8 @@ def record(
         call.location = user_location()
         if watched.told is not None:
             watched.told(call)
+    if is_due:
+        exposed.due.append(call)
     return call
 
 

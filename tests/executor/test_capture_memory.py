@@ -141,7 +141,7 @@ def test_views_follow() -> None:
             np.testing.assert_array_equal(flat.numpy(), trained.weight.detach().numpy().ravel())
 
 
-def test_memory_of_the_user_is_not_written() -> None:
+def test_an_array_of_the_user_shows_what_a_captured_call_writes() -> None:
     array = np.ones(64, np.float32)
     weight = metaop.from_numpy(array)
 
@@ -151,8 +151,10 @@ def test_memory_of_the_user_is_not_written() -> None:
 
     for _ in range(4):
         halve()
-    np.testing.assert_array_equal(weight.numpy(), array * 0 + 0.0625)
-    np.testing.assert_array_equal(array, np.ones(64, np.float32))
+    np.testing.assert_array_equal(array, np.full(64, 0.0625, np.float32))
+    array.fill(8.0)
+    halve()
+    np.testing.assert_array_equal(weight.numpy(), np.full(64, 4.0, np.float32))
 
 
 def test_a_failed_step_changes_nothing() -> None:

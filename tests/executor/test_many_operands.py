@@ -28,7 +28,7 @@ def test_batches_from_a_replay_memory_share_a_program(monkeypatch: pytest.Monkey
         loss = ((metaop.cat(left) @ weight) * (metaop.cat(right) @ weight)).sum()
         (gradient,) = metaop.autograd.grad(loss, weight)
         a, b = (np.concatenate([x.numpy() for x in part]) for part in (left, right))
-        w = weight.detach().numpy()
+        w = weight.detach().numpy().copy()
         np.testing.assert_allclose(loss.item(), ((a @ w) * (b @ w)).sum(), rtol=1e-4)
         wanted = a.T @ (b @ w) + b.T @ (a @ w)
         np.testing.assert_allclose(gradient.numpy(), wanted, rtol=1e-4, atol=1e-4)

@@ -81,12 +81,17 @@ def test_what_others_see_is_not_overwritten() -> None:
 def test_memory_that_cannot_be_shared_is_copied() -> None:
     fixed = np.arange(4.0)
     fixed.flags.writeable = False
-    for source in (np.arange(12.0).reshape(3, 4).T, np.arange(9, dtype=np.int8)[1:], fixed):
+    for source in (np.arange(4.0)[::-1], np.arange(9, dtype=np.int8)[1:], fixed):
         tensor = metaop.from_dlpack(source)
         np.testing.assert_array_equal(tensor.numpy(), source)
         assert tensor.data_ptr() != source.ctypes.data
         with pytest.raises(BufferError, match="has to be copied"):
             metaop.from_dlpack(source, copy=False)
+    source = np.arange(12.0).reshape(3, 4).T
+    tensor = metaop.from_dlpack(source, copy=False)
+    source += 1
+    np.testing.assert_array_equal(tensor.numpy(), source)
+    assert tensor.data_ptr() == source.ctypes.data
     array = np.arange(4.0)
     assert metaop.from_dlpack(array, copy=True).data_ptr() != array.ctypes.data
 

@@ -22,6 +22,8 @@ class DeviceBuffer:
 
     __slots__ = ("address", "nbytes", "runtime", "is_pooled", "_owner", "__weakref__")
 
+    exposure = None
+
     def __init__(
         self, address: int, nbytes: int, runtime: Runtime, owner: Any, is_pooled: bool = False
     ) -> None:

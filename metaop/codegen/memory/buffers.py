@@ -11,11 +11,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from metaop import settings
+from metaop.codegen.memory.exposure import Exposure, is_held
 from metaop.errors import CaptureError
 
 ALIGNMENT = 64
 # A foreign array is used in place if it has at least the alignment that NumPy guarantees.
-_FOREIGN_ALIGNMENT = 16
+FOREIGN_ALIGNMENT = 16
 
 # The C types that Python has for elements.
 _NUMBERS: dict[np.dtype, Any] = {
@@ -63,13 +64,15 @@ def settled() -> None:
 class Buffer:
     """A block of host memory: `address` and `nbytes`; it is freed with its last reference.
 
-    `numpy.asarray(buffer)` is its bytes as an array that keeps the buffer alive.
+    `numpy.asarray(buffer)` is its bytes as an array that keeps the buffer alive. `exposure` is None
+    unless objects outside of the framework may show the memory, or once did.
     """
 
-    __slots__ = ("address", "nbytes", "_owner", "_size_class", "__weakref__")
+    __slots__ = ("address", "nbytes", "exposure", "_owner", "_size_class", "__weakref__")
 
     address: int
     nbytes: int
+    exposure: Exposure | None
     _owner: np.ndarray
     _size_class: _SizeClass | None
 
@@ -78,16 +81,54 @@ class Buffer:
         """The memory of `array`, shared when it is writable, C-contiguous and 16-byte aligned.
 
         Otherwise a C-contiguous copy, so that writing the buffer never changes an array that
-        its user protected.
+        its user protected. Nobody else may write the array; see `borrowed`.
         """
         address: int = array.__array_interface__["data"][0]
         flags = array.flags
         shareable = flags.c_contiguous and flags.writeable and array.nbytes
-        if not shareable or address % _FOREIGN_ALIGNMENT:
+        if not shareable or address % FOREIGN_ALIGNMENT:
             buffer = allocate(array.nbytes)
             buffer.view(array.shape, array.dtype)[...] = array
             return buffer
         return _buffer(address, array.nbytes, array, None)
+
+    @staticmethod
+    def borrowed(array: np.ndarray) -> Buffer:
+        """The memory of an array that its user may go on to read and write."""
+        buffer = Buffer.from_numpy(array)
+        if buffer._owner is array:
+            buffer.exposure = Exposure()
+        return buffer
+
+    @property
+    def is_exposed(self) -> bool:
+        """Whether an object outside of the framework shows the memory now."""
+        exposure = self.exposure
+        if exposure is None:
+            return False
+        return exposure.is_shown or (self._size_class is None and is_held(self))
+
+    def lent(self) -> np.ndarray:
+        """The bytes as an array for users: while it or a view of it lives, they are exposed."""
+        if self.exposure is None:
+            self.exposure = Exposure()
+        return self.exposure.shown(self)
+
+    def vacate(self) -> Buffer:
+        """Moves the values to other memory, and returns a buffer on the memory that they had.
+
+        So whoever holds this buffer keeps the values, and what is exposed can be written.
+        """
+        settled()
+        left = _buffer(self.address, self.nbytes, self._owner, self._size_class)
+        left.exposure, self.exposure = self.exposure, None
+        if left.exposure is not None:
+            left.exposure.keep(left)
+        moved = allocate(self.nbytes)
+        np.asarray(moved)[...] = np.asarray(left)
+        self.address, self._owner = moved.address, moved._owner
+        self._size_class, moved._size_class = moved._size_class, None
+        return left
 
     def view(self, shape: Sequence[int], dtype: Any) -> np.ndarray:
         """A C-contiguous array on the first bytes of this buffer, which it keeps alive.
@@ -120,13 +161,13 @@ class Buffer:
         """
         nbytes, memory = self.nbytes // count, np.asarray(self)
         starts = range(self.address, self.address + count * nbytes, nbytes or 1)
-        if nbytes % _FOREIGN_ALIGNMENT or not nbytes:
+        if nbytes % FOREIGN_ALIGNMENT or not nbytes:
             return [Buffer.from_numpy(one.copy()) for one in memory.reshape(count, nbytes)]
         found: list[Buffer] = []
         for position, address in enumerate(starts):
             part = _new_buffer(PartOfBuffer)
             part.address, part.nbytes = address, nbytes
-            part._owner, part._size_class = memory, None
+            part._owner, part._size_class, part.exposure = memory, None, None
             part.whole, part.position = self, position
             found.append(part)
         return found
@@ -172,12 +213,20 @@ class Buffer:
 
 
 class PartOfBuffer(Buffer):
-    """One of equal parts of another buffer, `whole`, by its position."""
+    """One of equal parts of another buffer, `whole`, by its position.
+
+    It has no `whole` after its values were moved elsewhere.
+    """
 
     __slots__ = ("whole", "position")
 
-    whole: Buffer
+    whole: Buffer | None
     position: int
+
+    def vacate(self) -> Buffer:
+        """As of any buffer; the memory still belongs to the others as well."""
+        left, self.whole = super().vacate(), None
+        return left
 
 
 class _LostBuffer(Buffer):
@@ -295,6 +344,7 @@ def _buffer(address: int, nbytes: int, owner: np.ndarray, size_class: _SizeClass
     buffer = _new_buffer(Buffer)
     buffer.address = address
     buffer.nbytes = nbytes
+    buffer.exposure = None
     buffer._owner = owner
     buffer._size_class = size_class
     return buffer

@@ -11,6 +11,7 @@ from metaop.errors import ArgumentError, ArgumentTypeError, ShapeError
 from metaop.operators.basic import constant_fill, filled
 from metaop.tensor.arguments import plain_number
 from metaop.tensor.core import Tensor, from_array, wrap
+from metaop.tensor.exposed import borrow
 from metaop.tensor.functions.strided_views import as_strided
 from metaop.tensor.options import DeviceLike, device_of, shape_of
 from metaop.tensor.promotion import Number, check_fits, default_dtype_of, defaults, fitting_call
@@ -77,8 +78,8 @@ asarray = synonym("asarray", as_tensor)
 def from_numpy(ndarray: np.ndarray) -> Tensor:
     """A tensor that shares the memory of a NumPy array, with its shape and type.
 
-    The tensor sees writes to the array, also those before its results are computed; a write to the
-    tensor gives it memory of its own. Raises ArgumentTypeError for other objects.
+    Each sees what is written into the other, as long as both exist; only read-only arrays and those
+    with negative strides are copied. Raises ArgumentTypeError for other objects.
 
     >>> import numpy as np
     >>> metaop.from_numpy(np.arange(3.0))
@@ -103,7 +104,7 @@ def frombuffer(
     >>> metaop.frombuffer(bytearray([1, 0, 2, 0]), dtype=metaop.int16)
     tensor([1, 2], dtype=metaop.int16)
     """
-    result = from_array(np.frombuffer(buffer, dtype.numpy, count, offset), dtype)
+    result = borrow(np.frombuffer(buffer, dtype.numpy, count, offset), dtype)
     return result.requires_grad_() if requires_grad else result
 
 
@@ -126,10 +127,7 @@ def scalar_tensor(
 
 
 def _from_data(data: Any, dtype: DType | None, copy: bool) -> Tensor:
-    if isinstance(data, np.ndarray):
-        array = data
-    else:
-        array, copy = _array_of(data, dtype), False
+    array = data if isinstance(data, np.ndarray) else _array_of(data, dtype)
     kind = dtypes.from_numpy_dtype(array.dtype)
     if kind is None:
         raise ArgumentTypeError(
@@ -139,7 +137,9 @@ def _from_data(data: Any, dtype: DType | None, copy: bool) -> Tensor:
     if dtype is not None and dtype is not kind:
         with np.errstate(all="ignore"):
             return from_array(array.astype(dtype.numpy), dtype)
-    return from_array(array.copy() if copy else array, kind)
+    if array is not data:
+        return from_array(array, kind)
+    return from_array(array.copy(), kind) if copy else borrow(array, kind)
 
 
 def _array_of(data: Any, dtype: DType | None) -> np.ndarray:

@@ -15,8 +15,9 @@ import numpy as np
 from metaop.codegen.cuda.device import runtime
 from metaop.codegen.cuda.runtime import DeviceBuffer
 from metaop.errors import ArgumentTypeError, UnsupportedError
-from metaop.tensor.core import Tensor, from_array, wrap
+from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.devices import moved
+from metaop.tensor.exposed import borrow, lend
 from metaop.tensor.options import DeviceLike, device_of
 from metaop.tensor.surface import public
 from metaop.unified_graph import dtype as dtypes
@@ -95,8 +96,9 @@ def dlpack(
     source: Any = input.clone() if copy else input
     narrow = input.dtype is dtypes.bfloat16
     if input.device is CPU:
-        array = source._array()
-        shown = array.view(np.uint16) if narrow else array
+        lent = lend(source)
+        array = source._array() if lent is None else lent
+        shown: Any = array.view(np.uint16) if narrow else array
         capsule = shown.__dlpack__(**versions)
     else:
         capsule = _device_array(source, narrow).__dlpack__(stream=stream, **versions)
@@ -159,9 +161,9 @@ class _Writable:
 def from_dlpack(ext_tensor: Any, *, device: DeviceLike = None, copy: bool | None = None) -> Tensor:
     """A tensor on the memory of another library's: NumPy, PyTorch, JAX, cupy, ….
 
-    `ext_tensor` has `__dlpack__`, or is a capsule. Memory that is read-only, not contiguous or
-    not aligned to 16 bytes is copied; `copy=False` makes that a BufferError, `copy=True` copies
-    always. `device` moves the result.
+    `ext_tensor` has `__dlpack__`, or is a capsule. Memory that is read-only, has negative strides
+    or is not aligned to 16 bytes is copied; `copy=False` makes that a BufferError, `copy=True`
+    copies always. `device` moves the result.
 
     The shape and the type are kept.
 
@@ -219,11 +221,11 @@ def _from_host(capsule: Any, description: _Description, copy: bool | None) -> Te
             f"from_dlpack: elements of type {array.dtype}",
             fix="supported types are " + ", ".join(known.name for known in dtypes.ALL),
         )
-    result = from_array(array, dtype)
-    if copy is False and array.size and result.buffer().address != array.ctypes.data:
+    result = borrow(array, dtype)
+    if copy is False and array.size and result.data_ptr() != array.ctypes.data:
         raise BufferError(
-            "from_dlpack: the memory has to be copied, because it is read-only, not contiguous "
-            "or not aligned to 16 bytes"
+            "from_dlpack: the memory has to be copied, because it is read-only, has negative "
+            "strides, or is not aligned to 16 bytes"
         )
     return result
 
