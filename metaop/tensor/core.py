@@ -113,8 +113,13 @@ class Tensor(_Bound):
             source = base.call
             # Whoever else sees, or has seen, the memory may have written it.
             if self._seen != base._writes or base._shared is not None or _varies(source):
-                for step, attributes in self._steps:
-                    source = _viewed(source, step, attributes)
+                # Whoever looks at it first after a write need not track gradients; others may.
+                previous, modes.gradients = modes.gradients, True
+                try:
+                    for step, attributes in self._steps:
+                        source = _viewed(source, step, attributes)
+                finally:
+                    modes.gradients = previous
                 self._adopt(source, keep_history=history.is_leaf_call(self._call))
                 self._seen = base._writes
         elif self._cell is not None:

@@ -281,3 +281,16 @@ def test_a_view_lies_where_its_strides_say(lib: Any) -> None:
         distance = view.storage_offset() * view.element_size()
         assert view.data_ptr() - x.data_ptr() == distance, name
     assert lib.empty(0).data_ptr() == x[2:].data_ptr() == 0
+
+
+@pytest.mark.parametrize("lib", [metaop, torch], ids=["metaop", "torch"])
+def test_a_view_that_is_first_read_without_gradients_goes_on_tracking(lib: Any) -> None:
+    weight = lib.ones(2, 3, requires_grad=True)
+    turned = weight.t()
+    with lib.no_grad():
+        other = weight.t()
+        weight.mul_(2)
+        assert turned.sum() == other.sum() == 12
+    assert turned.requires_grad and other.requires_grad
+    (turned**2).sum().backward()
+    assert weight.grad.tolist() == [[4.0] * 3] * 2
