@@ -102,25 +102,25 @@ class _Watch:
     def running(self, run: Callable[..., Any]) -> Callable[..., Any]:
         """`executor.run`, which notes the operators."""
 
-        def watched(subgraph: Subgraph, *options: Any) -> Any:
+        def watched(subgraph: Subgraph, *options: Any, **flags: Any) -> Any:
             for call in subgraph.order:
                 if call.signature is not None:
                     kind = self.found.code if _is_code(call.signature) else self.found.pure
                     kind[f"`{call.signature.composite.name}`"] += 1
-            return run(subgraph, *options)
+            return run(subgraph, *options, **flags)
 
         return watched
 
-    def reading(self, values: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
+    def reading(self, values: Callable[..., Any]) -> Callable[..., Any]:
         """A way to read values, which notes who reads."""
 
-        def read(tensor: Tensor) -> Any:
+        def read(tensor: Tensor, **options: Any) -> Any:
             is_computed = tensor.call.signature is not None and tensor.numel() > 1
             if is_computed and not self.is_reading:
                 self.found.host[_reader()] += 1
             outer, self.is_reading = self.is_reading, True
             try:
-                return values(tensor)
+                return values(tensor, **options)
             finally:
                 self.is_reading = outer
 
@@ -134,7 +134,7 @@ def coverage_of(program: Callable[[], Any]) -> Coverage:
     with contextlib.ExitStack() as patches:
         patches.callback(handle.remove)
         patches.enter_context(mock.patch.object(executor, "run", watch.running(executor.run)))
-        for way in ("_array", "tolist"):
+        for way in ("numpy", "_array", "tolist"):
             read = watch.reading(getattr(Tensor, way))
             patches.enter_context(mock.patch.object(Tensor, way, read))
         patches.enter_context(contextlib.redirect_stderr(io.StringIO()))
