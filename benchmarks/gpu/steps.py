@@ -49,7 +49,7 @@ def planned_only() -> Iterator[list[Graph]]:
     """Nothing is computed inside; the list gets the graphs that would have been."""
     found: list[Graph] = []
 
-    def note(subgraph: Subgraph, watch: Any = None) -> tuple[int, ...]:
+    def note(subgraph: Subgraph, watch: Any = None, **flags: Any) -> tuple[int, ...]:
         found.append(subgraph.expand())
         for call in subgraph.outputs:
             call.buffer = allocate(call.type.nbytes)
