@@ -96,7 +96,7 @@ def collate_tensor_fn(batch: Sequence[Any], *, collate_fn_map: CollateMap | None
     """Stacks tensors along a new first dimension; ShapeError if their shapes differ."""
     if batch[0].device.type != "cpu":
         return stack(batch)
-    return _stack([sample.numpy(force=True) for sample in batch])
+    return _stack([sample._array() for sample in batch])
 
 
 def collate_numpy_array_fn(

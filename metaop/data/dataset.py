@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
@@ -14,6 +14,7 @@ from metaop.errors import ArgumentError, ArgumentTypeError, DimensionError
 from metaop.tensor.core import Tensor, from_array
 from metaop.tensor.exposed import borrow
 from metaop.tensor.generator import Generator, host_random
+from metaop.unified_graph.tensor_type import CPU
 
 Sample = TypeVar("Sample", covariant=True)
 
@@ -249,6 +250,30 @@ class Subset(Dataset[Sample]):
 
     def __len__(self) -> int:
         return len(self.indices)
+
+
+def batches_of(dataset: Any) -> Callable[[Sequence[int]], list[Tensor]] | None:
+    """What makes batches of a data set of tensors in host memory, or of a part of one.
+
+    They are what `default_collate` makes of the samples, without making the samples. None for other
+    data sets, and for classes whose samples are their own.
+    """
+    kind = type(dataset)
+    if kind is Subset:
+        whole = batches_of(dataset.dataset)
+        return whole and (lambda indices: whole([dataset.indices[k] for k in indices]))
+    own_samples = getattr(kind, "__getitem__", None) is not TensorDataset.__getitem__
+    if own_samples or hasattr(kind, "__getitems__"):
+        return None
+    plain = (type(x) is Tensor and x.device is CPU for x in dataset.tensors)
+    if not all(plain) or any(x.requires_grad for x in dataset.tensors):
+        return None
+
+    def batch(indices: Sequence[int]) -> list[Tensor]:
+        rows = np.asarray(indices, np.int64)
+        return [from_array(x._array()[rows], x.dtype) for x in dataset.tensors]
+
+    return batch
 
 
 def random_split(

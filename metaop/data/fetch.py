@@ -6,6 +6,10 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
+from metaop.data.collate import collate_tensor_fn, default_collate, default_collate_fn_map
+from metaop.data.dataset import batches_of
+from metaop.tensor.core import Tensor
+
 # Maps the indices of a batch (one index when not batched, None for a stream) to the collated
 # batch; raises StopIteration when a stream is exhausted.
 Fetch = Callable[[Any], Any]
@@ -38,6 +42,9 @@ def fetcher(
 def _by_index(dataset: Any, collate: Callable[[Any], Any], batched: bool) -> Fetch:
     if not batched:
         return lambda index: collate(dataset[index])
+    whole = batches_of(dataset) if collate is default_collate else None
+    if whole is not None and default_collate_fn_map[Tensor] is collate_tensor_fn:
+        return whole
     several = getattr(dataset, "__getitems__", None)
     if several is not None:
         return lambda indices: collate(several(indices))

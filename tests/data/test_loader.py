@@ -177,3 +177,34 @@ def test_texts_of_numpy_stay_texts() -> None:
     batch = [{"x": np.float32(k), "text": np.str_(f"row {k}")} for k in range(3)]
     found = next(iter(data.DataLoader(batch, batch_size=3)))
     assert found["x"].tolist() == [0, 1, 2] and list(found["text"]) == ["row 0", "row 1", "row 2"]
+
+
+class Doubled(data.TensorDataset):
+    def __getitem__(self, index: Any) -> tuple[Any, ...]:
+        return tuple(2 * one for one in super().__getitem__(index))
+
+
+def test_batches_of_tensors_are_those_of_their_samples() -> None:
+    values = np.random.default_rng(0).standard_normal((10, 2, 3))
+    tensors = [
+        metaop.tensor(values),
+        metaop.arange(10),
+        metaop.tensor(values[:, 0, 0] > 0),
+        metaop.tensor(values).bfloat16(),
+        metaop.arange(20.0).view(2, 10).t(),
+    ]
+    whole = data.TensorDataset(*tensors)
+    part = data.Subset(data.Subset(whole, [9, 0, 3, 3, 5, 1]), range(4))
+    tracked = data.TensorDataset(metaop.ones(4, 2, requires_grad=True))
+    for dataset in (whole, part, Doubled(*tensors), data.Subset(Doubled(*tensors), [2]), tracked):
+        batches = list(data.DataLoader(dataset, batch_size=3))
+        one_by_one = data.DataLoader(
+            dataset, batch_size=3, collate_fn=lambda x: data.default_collate(x)
+        )
+        for found, wanted in zip(batches, one_by_one, strict=True):
+            assert [x.dtype for x in found] == [x.dtype for x in wanted]
+            assert [x.tolist() for x in found] == [x.tolist() for x in wanted]
+    tensors[1][0] = 7
+    assert next(iter(data.DataLoader(whole)))[1].tolist() == [7]
+    with pytest.raises(IndexError):
+        next(iter(data.DataLoader(whole, batch_sampler=[[10]])))
