@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ torch = pytest.importorskip("torch")
 COUNT = int(os.environ.get("METAOP_FUZZ_COUNT", "100"))
 FIRST_SEED = int(os.environ.get("METAOP_FUZZ_SEED", "0"))
 STEPS = 25
+GRADIENT = attrgetter("grad")
 SHAPES = ((3, 4), (4, 4), (4,), (2, 3, 4))
 
 VIEWS = {
@@ -111,7 +113,8 @@ class Program:
             self.backward(retain=False)
         except RuntimeError as error:
             raise Refused(f"{type(error).__name__}: {error}") from error
-        gradients = [leaf.grad for leaf in self.leaves]
+        # Of values that were overwritten, PyTorch has gradients of zeros, and metaop none.
+        gradients = [g if g is not None and g.any() else None for g in map(GRADIENT, self.leaves)]
         # PyTorch also passes zeros to the hooks of values that were overwritten.
         hooked = [one for one in self.hooked if one.any()]
         found = [one.detach() for one in self.tensors] + gradients + hooked
