@@ -15,25 +15,42 @@ from metaop.unified_graph.recording import Call
 from metaop.unified_graph.symbolic import NotGeneralError
 from metaop.unified_graph.tensor_type import CPU
 
+# Places by the numbers of signatures, which programs that index in loops look up again and again.
+_places: dict[int, Sequence[int] | None] = {}
+_MOST_PLACES = 4096
+
 
 def strided_values(call: Call) -> np.ndarray | None:
     """The values of a pending call that views computed ones in host memory, to be looked at only.
 
     None for every other call: its program has to run.
     """
-    if call.buffer is not None or call.signature is None or len(call.inputs) != 1:
-        return None
-    source = call.inputs[0]
-    if source.buffer is None or source.type.device is not CPU or call.type.size == 0:
-        return None
-    place = _place_of(call.signature)
-    if place is None:
+    place = place_in_source(call)
+    if place is None or call.type.size == 0:
         return None
     offset, *strides = place
+    source = call.inputs[0]
     dtype = np.dtype(call.type.dtype.numpy)
     stored = source.buffer.view((source.type.size,), dtype)
     steps = [stride * dtype.itemsize for stride in strides]
     return np.ndarray(call.type.shape, dtype, stored, offset * dtype.itemsize, steps)
+
+
+def place_in_source(call: Call) -> Sequence[int] | None:
+    """Where in its computed input in host memory a pending view starts, and its strides there."""
+    if call.buffer is not None or call.signature is None or len(call.inputs) != 1:
+        return None
+    source = call.inputs[0]
+    if source.buffer is None or source.type.device is not CPU:
+        return None
+    number = call.signature.id
+    try:
+        return _places[number]
+    except KeyError:
+        if len(_places) >= _MOST_PLACES:
+            _places.clear()
+        found = _places[number] = _place_of(call.signature)
+        return found
 
 
 def _place_of(signature: Signature) -> Sequence[int] | None:

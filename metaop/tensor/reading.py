@@ -12,7 +12,7 @@ import numpy as np
 from metaop.codegen.memory.buffers import Buffer, settled
 from metaop.errors import ArgumentTypeError, GradientError, ShapeError, UnsupportedError
 from metaop.executor import realize
-from metaop.reindex.strided import strided_values
+from metaop.reindex.strided import place_in_source, strided_values
 from metaop.tensor.core import Tensor
 from metaop.tensor.exposed import lend
 from metaop.tensor.surface import method
@@ -88,12 +88,14 @@ def item(input: Tensor) -> int | float | bool:
             f"(shape {list(kind.shape)})",
             fix="index or reduce it first",
         )
-    found = _strided(call)
-    if found is not None:
-        return found.item()
-    buffer = input.buffer()
+    place = None if state.trace is not None else place_in_source(call)
+    if place is None:
+        buffer, position = input.buffer(), 0
+    else:
+        settled()
+        buffer, position = call.inputs[0].buffer, place[0]
     if isinstance(buffer, Buffer):
-        return buffer.number(kind.dtype.numpy)
+        return buffer.number(kind.dtype.numpy, position)
     return input._array().item()
 
 

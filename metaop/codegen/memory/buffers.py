@@ -147,12 +147,12 @@ class Buffer:
         array: np.ndarray = np.ndarray(shape, dtype, np.asarray(self))
         return array
 
-    def number(self, dtype: np.dtype) -> Any:
-        """The first element as a Python number, without making an array."""
+    def number(self, dtype: np.dtype, position: int = 0) -> Any:
+        """An element as a Python number, without making an array."""
         kind = _NUMBERS.get(dtype)
         if kind is None:
-            return self.view((), dtype).item()
-        return kind.from_address(self.address).value
+            return self.view((position + 1,), dtype)[position].item()
+        return kind.from_address(self.address + position * dtype.itemsize).value
 
     def parts(self, count: int) -> list[Buffer]:
         """The buffer as equal parts, which share its memory and keep all of it alive.
