@@ -75,16 +75,15 @@ def _strided(array: np.ndarray) -> tuple[np.ndarray, tuple[int, ...], int] | Non
 def lend(tensor: Tensor) -> np.ndarray | None:
     """An array on the memory of a tensor, or of the base of a view; None if there is no such array.
 
-    That is so on other devices, for views of another dtype than their base, and while a function
-    is captured.
+    That is so on other devices, and while a function is captured.
     """
+    if state.trace is not None:
+        return None
     kind = tensor._call.type
     dtype = kind.dtype
     owner, place = tensor, None
     if tensor._base is not None:
         owner, place = owner_and_layout(tensor)
-    if state.trace is not None or owner._call.type.dtype is not dtype:
-        return None
     was_pending = owner.call.buffer is None
     buffer = owner.buffer()
     if not isinstance(buffer, Buffer):

@@ -115,6 +115,15 @@ def lent_views(T: Any) -> Any:
     return array, x, row
 
 
+def parts_of_complex_numbers(T: Any) -> Any:
+    x = T.zeros(2, 3, dtype=T.complex64)
+    x.real.numpy()[0] = 2
+    array = T.view_as_real(x).numpy()
+    array[1, 2, 1] = 5
+    x.mul_(2)
+    return T.view_as_real(x), array, x.imag.t()
+
+
 def an_array_that_is_gone(T: Any) -> Any:
     array = np.ones(4, np.float32)
     x = T.from_numpy(array)
@@ -192,6 +201,7 @@ CASES: list[Callable[[Any], Any]] = [
     a_scalar,
     parts_of_arrays,
     lent_views,
+    parts_of_complex_numbers,
     an_array_that_is_gone,
     optimizers,
     states_of_modules,
