@@ -19,6 +19,7 @@ from metaop.operators.shaping import as_strided
 from metaop.reindex.strided import strided_values
 from metaop.tensor.core import Tensor, view, wrap
 from metaop.tensor.history import is_shared
+from metaop.tensor.shared_storage import is_exposed
 from metaop.tensor.storage import owner_and_layout
 from metaop.unified_graph.cut import depends_on, recorder
 from metaop.unified_graph.dtype import DType
@@ -125,14 +126,11 @@ def _read(inputs: Sequence[Call | None]) -> tuple[Sequence[Call | None], bool]:
     operands = []
     is_due = False
     for call in inputs:
-        buffer = None if call is None else call.buffer
-        if call is not None and buffer is not None and buffer.exposure is not None:
-            if not buffer.is_exposed:
-                pass
-            elif call.requires_grad or buffer.nbytes > _MOST_COPIED:
+        if call is not None and is_exposed(call):
+            if call.requires_grad or call.buffer.nbytes > _MOST_COPIED:
                 is_due = True
             else:
-                call = _copied(call, buffer)
+                call = _copied(call)
         operands.append(call)
     return operands, is_due
 
@@ -155,13 +153,12 @@ def _compute(call: Call) -> None:
         realize_at_once(call)
 
 
-def _copied(call: Call, buffer: Buffer) -> Call:
+def _copied(call: Call) -> Call:
     """A leaf with the present values of `call`; the last one again while they stay the same.
 
     So a program that reads an array many times has one argument for it.
     """
-    exposure = buffer.exposure
-    assert exposure is not None
+    buffer, exposure = call.buffer, call.buffer.exposure
     content = string_at(buffer.address, buffer.nbytes)
     if exposure.copy is not None:
         sequence, known, copy = exposure.copy
