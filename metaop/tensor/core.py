@@ -60,6 +60,9 @@ ViewStep = tuple[Composite, tuple[Any, ...]]
 _UNIFORM_WRITES = ("fill_", "zero_")
 # How many writes in a row become one program: without a limit it would grow with a loop.
 _MOST_UNREAD_WRITES = 16
+# What `_changes` counts for memory that was lent and has come back: more than there are writes.
+_A_LENDING = 1 << 40
+_UNKNOWN = -1
 
 if TYPE_CHECKING:
     from metaop.tensor.bound_methods import BoundMethods as _Bound
@@ -111,8 +114,8 @@ class Tensor(_Bound):
         base = self._base
         if base is not None:
             source = base.call
-            # Whoever else sees, or has seen, the memory may have written it.
-            if self._seen != base._writes or base._shared is not None or _varies(source):
+            now = _changes(base)
+            if self._seen != now or now == _UNKNOWN or base._shared is not None:
                 # Whoever looks at it first after a write need not track gradients; others may.
                 previous, modes.gradients = modes.gradients, True
                 try:
@@ -121,7 +124,7 @@ class Tensor(_Bound):
                 finally:
                     modes.gradients = previous
                 self._adopt(source, keep_history=history.is_leaf_call(self._call))
-                self._seen = base._writes
+                self._seen = now
         elif self._cell is not None:
             if self._seen != self._cell.writes:
                 self._adopt(self._cell._call, keep_history=self._call.requires_grad)
@@ -228,7 +231,7 @@ class Tensor(_Bound):
             )
         written = record(view_write, (base.call, call), (self._steps,))
         base._rebind(written, operator, started)
-        self._seen = base._writes
+        self._seen = _changes(base)
         is_enough = base._writes % _MOST_UNREAD_WRITES == 0 and _are_unread_writes(written)
         if is_enough and state.trace is None:
             realize(written)
@@ -244,7 +247,7 @@ class Tensor(_Bound):
             storage._shared, self._shared = self._shared, None
             storage._seen = self._seen if self._cell is not None else 0
             self._base, self._cell, self._steps = storage, None, ()
-            self._seen = storage._writes
+            self._seen = _changes(storage)
         self._steps = (*self._steps, (step, attributes))
         self._bind(_viewed(call, step, attributes))
         return self
@@ -358,7 +361,7 @@ class Tensor(_Bound):
         base = self._base
         if base is not None:
             peer._base, peer._steps = base._peer(link), self._steps
-            peer._seen = peer._base._writes
+            peer._seen = _changes(peer._base)
             return peer
         if self._cell is None:
             self._cell = Cell(source)
@@ -407,24 +410,30 @@ def view(source: Tensor, step: Composite, attributes: tuple[Any, ...] = ()) -> T
         base, steps = source, [(step, attributes)]
     else:
         steps = [*source._steps, (step, attributes)]
-    if _varies(base._call):
+    changes = _changes(base)
+    if changes == _UNKNOWN:
         # `Tensor.call` takes the values anew whenever they are read.
         tensor = _unwatched(seen)
         if seen in exposed.due:
             exposed.due.remove(seen)
     else:
         tensor = wrap(seen)
-    tensor._base, tensor._steps, tensor._seen = base, tuple(steps), base._writes
+    tensor._base, tensor._steps, tensor._seen = base, tuple(steps), changes
     return tensor
 
 
-def _varies(call: Call) -> bool:
-    """Whether views of a value have to be made anew whenever they are read.
+def _changes(base: Tensor) -> int:
+    """How often the value of a base may have changed, for its views to compare.
 
-    Those that track gradients keep their call, by which gradients find them, and the value that
-    they had when they were made.
+    It is unknown while arrays show its memory. Views that track gradients keep their call, by which
+    gradients find them, and the value that they had when they were made.
     """
-    return was_exposed(call) and not call.requires_grad and state.trace is None
+    call = base._call
+    if not was_exposed(call) or call.requires_grad or state.trace is not None:
+        return base._writes
+    if call.buffer.is_exposed:
+        return _UNKNOWN
+    return base._writes + call.buffer.exposure.times * _A_LENDING
 
 
 def _viewed(source: Call, step: Composite, attributes: tuple[Any, ...]) -> Call:

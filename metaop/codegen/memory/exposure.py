@@ -18,12 +18,14 @@ import numpy as np
 class Exposure:
     """Which arrays show a buffer's memory, apart from one that owns it.
 
-    `copy` is for users of the class: a copy of the values that was made for reading.
+    `times` says how often it was lent to arrays while there were none. `copy` is for users of the
+    class: a copy of the values that was made for reading.
     """
 
-    __slots__ = ("copy", "_lent")
+    __slots__ = ("copy", "times", "_lent")
 
     def __init__(self) -> None:
+        self.times = 0
         # All arrays that were lent are views of this one.
         self._lent: Callable[[], np.ndarray | None] = _nothing
         self.copy: Any = None
@@ -39,6 +41,7 @@ class Exposure:
         if lent is None:
             lent = np.asarray(buffer)
             self._lent = ref(lent)
+            self.times += 1
         return lent
 
     def keep(self, buffer: Any) -> None:
