@@ -18,6 +18,9 @@ from metaop.unified_graph.tensor_type import CPU
 
 Sample = TypeVar("Sample", covariant=True)
 
+# Samples smaller than this are copies of their rows.
+_FEW_BYTES = 256
+
 
 class Dataset(Generic[Sample]):
     """Samples by index: a subclass defines `__getitem__(index)` and, for most samplers, `__len__`.
@@ -97,10 +100,11 @@ def _element(tensor: Tensor, index: Any) -> Tensor:
     if tensor.requires_grad or tensor.device.type != "cpu":
         return cast(Any, tensor)[index]
     if isinstance(index, (int, np.integer, slice)):
-        array = tensor.numpy()[index, ...]
+        array = tensor._array()[index, ...]
         # A copy of a few elements at an odd address is cheaper than a view.
-        is_small = array.nbytes < 256
-        return from_array(array.copy(), tensor.dtype) if is_small else borrow(array, tensor.dtype)
+        if array.nbytes < _FEW_BYTES:
+            return from_array(array.copy(), tensor.dtype)
+        return borrow(tensor.numpy()[index, ...], tensor.dtype)
     return cast(Any, tensor)[index]
 
 
