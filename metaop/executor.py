@@ -76,6 +76,8 @@ def _holders(items: Sequence[object], position: int) -> int:
 # The most recently used programs, the latest at the end.
 _programs: OrderedDict[Hashable, Compiled] = OrderedDict()
 _KEPT_PROGRAMS = 512
+# From this many new objects on, the first collection after compiling would be felt.
+_MANY_OBJECTS = 50_000
 # The programs of calls that can run alone, by what decides on the program.
 _programs_alone: dict[tuple[int, ...], Program | None] = {}
 _running: list[Subgraph] = []
@@ -420,13 +422,19 @@ class _AsRunning:
 
 @contextmanager
 def _collection_paused() -> Iterator[None]:
-    """Compiling allocates a million objects but no cycles: collecting takes a sixth of its time."""
+    """Compiling allocates a million objects but no cycles: collecting takes a sixth of its time.
+
+    What is left of a large program goes at once to the oldest generation, seldom looked through.
+    """
     was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if was_enabled:
+            if gc.get_count()[0] > _MANY_OBJECTS and not gc.get_freeze_count():
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()
 
 

@@ -13,6 +13,7 @@ import pytest
 
 import metaop
 from metaop import compiler
+from metaop.codegen.caches.disk import shared_cache
 from metaop.codegen.caches.fingerprint import subgraph_fingerprint
 from metaop.codegen.llvm.layout import from_bytes, layout_of, to_bytes
 from metaop.codegen.llvm.machine import host_machine
@@ -100,9 +101,9 @@ def test_kernels_of_which_another_process_left_the_text_are_compiled(
     assert quick
     for path in quick:
         key = path.name.removesuffix("-quick.object")
-        found = stored(key)
+        found = stored(key, shared_cache())
         assert found is not None and found.packed is not None
-        store_object(key, b"", found.packed)
+        store_object(key, b"", found.packed, shared_cache())
     second = _run(tmp_path)
     assert second[2] == 0
     np.testing.assert_array_equal(first[0], second[0])

@@ -45,6 +45,10 @@ class DiskCache:
         self._size: int | None = None
         self._writes = 0
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Another process has one cache of a folder as well."""
+        return cache_at, (str(self.directory), self.limit)
+
     def get(self, key: str) -> bytes | None:
         """The bytes stored under `key`, or None."""
         path = self._path(key)
@@ -170,7 +174,10 @@ def shared_cache() -> DiskCache | None:
     return cache_at(settings.get("METAOP_CACHE_DIR"), settings.get("METAOP_CACHE_BYTES"))
 
 
-cache_at = functools.cache(DiskCache)
+@functools.cache
+def cache_at(directory: str, limit: int) -> DiskCache:
+    """The cache of a folder, one in a process."""
+    return DiskCache(directory, limit)
 
 
 def _takes_lock(descriptor: int) -> bool:

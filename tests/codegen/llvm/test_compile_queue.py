@@ -14,13 +14,15 @@ from pathlib import Path
 import pytest
 
 from metaop.codegen.llvm.objects import compile_queue, object_code
-from metaop.codegen.llvm.objects.compile_queue import CompileQueue, Job
+from metaop.codegen.llvm.objects.compile_queue import CompileQueue
+from metaop.codegen.llvm.objects.job import Job
 from metaop.codegen.llvm.objects.stored import packed_text
 from metaop.codegen.llvm.target import host_target
 from metaop.errors import InternalError
 
 # More than the pipe between two processes holds.
 _LONG = 3000
+_COMPILE = "metaop.codegen.llvm.objects.job.compile_object"
 
 
 def text(number: int, length: int = 1) -> str:
@@ -28,6 +30,11 @@ def text(number: int, length: int = 1) -> str:
     lines = [f"%v{k + 1} = mul i64 %v{k}, {number + k + 2}" for k in range(length)]
     body = "\n".join(["%v0 = add i64 %x, 1", *lines, f"ret i64 %v{length}"])
     return f"define i64 @f(i64 %x) {{\n{body}\n}}"
+
+
+def job_of(text: str, key: str | None = None, quick: bool = False) -> Job:
+    """A job for this processor."""
+    return Job(packed_text(text), host_target(), key, quick)
 
 
 @pytest.fixture
@@ -47,7 +54,7 @@ def only_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: object) -> bytes:
         pytest.fail("compiled here")
 
-    monkeypatch.setattr(compile_queue, "compile_object", refused)
+    monkeypatch.setattr(_COMPILE, refused)
 
 
 def wait_for(condition: Callable[[], object]) -> None:
@@ -75,21 +82,21 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
 @pytest.mark.parametrize("workers", [1, 2])
 def test_workers_make_the_same_objects(queue: CompileQueue, workers: int) -> None:
     texts = [text(k, length) for k, length in enumerate([1, 1, _LONG, 1, 1, 1])]
-    jobs = [queue.submit(Job(one, host_target()), workers) for one in texts]
+    jobs = [queue.submit(job_of(one), workers) for one in texts]
     wait_for(lambda: all(job.content for job in jobs))
-    for job, one in zip(jobs, texts):
-        assert queue.result(job) == object_code.compile_object(one, host_target())
+    for made, one in zip(jobs, texts):
+        assert queue.result(made) == object_code.compile_object(one, host_target())
 
 
 def test_without_workers_everything_is_compiled_on_demand(queue: CompileQueue) -> None:
-    jobs = [queue.submit(Job(text(k), host_target())) for k in range(4)]
+    jobs = [queue.submit(job_of(text(k))) for k in range(4)]
     assert not queue._workers and not any(job.content for job in jobs)
     for k, job in enumerate(jobs):
         assert queue.result(job) == object_code.compile_object(text(k), host_target())
 
 
 def test_both_sides_share_the_work(queue: CompileQueue) -> None:
-    jobs = [queue.submit(Job(text(k, 40), host_target()), 1) for k in range(60)]
+    jobs = [queue.submit(job_of(text(k, 40)), 1) for k in range(60)]
     contents = [queue.result(job) for job in jobs]
     assert contents[7] == object_code.compile_object(text(7, 40), host_target())
     assert not queue._waiting and not queue._elsewhere
@@ -97,8 +104,8 @@ def test_both_sides_share_the_work(queue: CompileQueue) -> None:
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_an_illegal_module_is_told_to_who_asks_for_it(queue: CompileQueue, workers: int) -> None:
-    bad = queue.submit(Job("define nonsense", host_target()), workers)
-    good = queue.submit(Job(text(1), host_target()), workers)
+    bad = queue.submit(job_of("define nonsense"), workers)
+    good = queue.submit(job_of(text(1)), workers)
     assert queue.result(good)
     for _ in range(2):
         with pytest.raises(InternalError, match="LLVM refuses"):
@@ -110,13 +117,13 @@ def test_a_worker_that_is_killed_leaves_its_work(
 ) -> None:
     processes = started(monkeypatch)
     monkeypatch.setattr(compile_queue, "BOOT", "import time; time.sleep(60)")
-    jobs = [queue.submit(Job(text(k), host_target()), 1) for k in range(3)]
+    jobs = [queue.submit(job_of(text(k)), 1) for k in range(3)]
     wait_for(lambda: processes and queue._elsewhere)
     processes[0].send_signal(signal.SIGKILL)
     assert all(queue.result(job) for job in jobs)
     wait_for(lambda: not queue._workers)
     assert processes[0].returncode == -signal.SIGKILL
-    queue.submit(Job(text(9), host_target()), 1)
+    queue.submit(job_of(text(9)), 1)
     assert not queue._workers
 
 
@@ -126,7 +133,7 @@ def test_a_worker_that_hangs_is_not_waited_for(
     processes = started(monkeypatch)
     monkeypatch.setattr(compile_queue, "_PATIENCE", 0.1)
     monkeypatch.setattr(compile_queue, "BOOT", "import time; time.sleep(60)")
-    job = queue.submit(Job(text(1), host_target()), 1)
+    job = queue.submit(job_of(text(1)), 1)
     wait_for(lambda: processes and queue._elsewhere)
     assert queue.result(job)
     processes[0].kill()
@@ -136,20 +143,20 @@ def test_a_worker_that_cannot_be_started_is_no_error(
     queue: CompileQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compile_queue.spawn, "get_executable", lambda: b"/nowhere/python")
-    jobs = [queue.submit(Job(text(k), host_target()), 1) for k in range(3)]
+    jobs = [queue.submit(job_of(text(k)), 1) for k in range(3)]
     assert all(queue.result(job) for job in jobs)
 
 
 def test_an_idle_worker_ends(queue: CompileQueue, monkeypatch: pytest.MonkeyPatch) -> None:
     processes = started(monkeypatch)
     monkeypatch.setattr(compile_queue, "_IDLE", 0.05)
-    assert queue.result(queue.submit(Job(text(1), host_target()), 1))
+    assert queue.result(queue.submit(job_of(text(1)), 1))
     wait_for(lambda: not queue._workers)
     assert [process.returncode for process in processes] == [0]
 
 
 def test_a_forked_process_compiles_what_was_with_a_worker(queue: CompileQueue) -> None:
-    job = Job(text(1), host_target())
+    job = job_of(text(1))
     queue._elsewhere.add(job)
     queue._workers.append(threading.current_thread())
     child = os.fork()
@@ -163,31 +170,28 @@ def test_what_another_process_has_stored_is_not_compiled(
     queue: CompileQueue, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("METAOP_CACHE_DIR", str(tmp_path))
-    jobs = [Job(text(k), host_target(), f"key {k}") for k in range(8)]
+    jobs = [job_of(text(k), f"key {k}") for k in range(8)]
     # Two processes that start together: what one of them has compiled, the other one reads.
     for job in jobs:
         queue.submit(job)
-    twins = [queue.submit(Job(job.text, job.target, job.key), 0) for job in jobs]
+    twins = [queue.submit(job_of(text(k), f"key {k}")) for k in range(8)]
     assert [queue.result(job) for job in jobs] == [queue.result(twin) for twin in twins]
     assert sorted(job.was_stored + twin.was_stored for job, twin in zip(jobs, twins)) == [1] * 8
     # Quick code will not do for a job that wants code for speed.
-    key, packed = "another key", packed_text(text(9))
-    quick = queue.submit(Job(text(9), host_target(), key, packed))
-    for wanted, was_stored in ((packed, True), (None, False), (packed, True)):
+    quick = queue.submit(job_of(text(9), "another key", quick=True))
+    for will_do, was_stored in ((True, True), (False, False), (True, True)):
         assert queue.result(quick)
-        job = queue.submit(Job(text(9), host_target(), key, wanted))
-        assert queue.result(job) and job.was_stored == was_stored
+        wanted = queue.submit(job_of(text(9), "another key", will_do))
+        assert queue.result(wanted) and wanted.was_stored == was_stored
 
 
 def test_processes_compile_in_orders_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     def order(process: int) -> list[str]:
         monkeypatch.setattr(os, "getpid", lambda: process)
         done: list[str] = []
-        monkeypatch.setattr(
-            compile_queue, "compile_object", lambda text, *_, **__: done.append(text) or b"object"
-        )
+        monkeypatch.setattr(_COMPILE, lambda text, *_, **__: done.append(text) or b"object")
         queue = CompileQueue()
-        jobs = [queue.submit(Job(str(k), host_target())) for k in range(40)]
+        jobs = [queue.submit(job_of(str(k))) for k in range(40)]
         assert all(map(queue.result, jobs))
         queue.close()
         return done

@@ -11,28 +11,28 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import functools
 import os
 import pickle
 import random
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Iterable, Iterator
 from multiprocessing import spawn
 from pathlib import Path
 
 from metaop import settings
 from metaop.codegen.llvm.objects.compile_worker import BOOT
-from metaop.codegen.llvm.objects.object_code import compile_object
-from metaop.codegen.llvm.objects.stored import store_object, stored_object
-from metaop.codegen.llvm.target import Target
+from metaop.codegen.llvm.objects.job import Job
 from metaop.errors import InternalError
 from metaop.forking import register_at_fork
 
 # For fewer modules than these, starting a worker costs more than it saves.
 _WORTH_A_WORKER = 6
+# The jobs that a worker has at most. While it has a next one, it does not wait for this process,
+# whose threads take turns.
+_AHEAD = 3
 # The niceness of workers whose results nobody waits for.
 _NICENESS = 10
 # The seconds for which an idle worker stays, for example between making a model and its first step.
@@ -41,37 +41,6 @@ _IDLE = 10.0
 _PATIENCE = 30.0
 # The seconds for which a process waits at its end for a worker to finish.
 _LAST_WAIT = 2.0
-
-
-@dataclass(eq=False)
-class Job:
-    """A module, and its object once it is compiled; one with a key is stored on disk.
-
-    The object is quick code if there is a `packed` text to compile again.
-    """
-
-    text: str
-    target: Target
-    key: str | None = None
-    packed: bytes | None = None
-    content: bytes | None = None
-    was_stored: bool = False
-
-    @property
-    def quick(self) -> bool:
-        """Whether quick code will do."""
-        return self.packed is not None
-
-    def do(self, compiled: Callable[[Job], bytes | None]) -> None:
-        """Reads the object that another process has stored by now, or compiles and stores it."""
-        found = self.key and stored_object(self.key, self.quick)
-        if found:
-            self.was_stored, self.content = True, found.content
-            return
-        content = compiled(self)
-        if content and self.key:
-            store_object(self.key, content, self.packed)
-        self.content = content
 
 
 class CompileQueue:
@@ -128,7 +97,7 @@ class CompileQueue:
             else:
                 job = wanted
         try:
-            job.do(_compiled_here)
+            job.do()
         except InternalError:
             if job is wanted:
                 raise
@@ -144,34 +113,43 @@ class CompileQueue:
 
     def _employ(self) -> None:
         """Starts a worker and passes it one job after another; runs in its own thread."""
+        asked: deque[Job] = deque()
         try:
             with _worker(self._niceness) as process:
-                while job := self._next():
-                    try:
-                        job.do(functools.partial(_asked, process))
-                    finally:
-                        with self._changed:
-                            self._elsewhere.discard(job)
-                            self._changed.notify_all()
+                assert process.stdout is not None
+                while True:
+                    while len(asked) < _AHEAD and (job := self._next(wait=not asked)):
+                        asked.append(job)
+                        _send(process, job)
+                    if not asked:
+                        return
+                    content, was_stored = pickle.load(process.stdout)
+                    if content:
+                        asked[0].content, asked[0].was_stored = content, was_stored
+                    self._given_back([asked.popleft()])
         except (OSError, EOFError, pickle.UnpicklingError):
             self._closed = True
         finally:
+            self._given_back(asked)
             with self._changed:
                 self._workers.remove(threading.current_thread())
 
-    def _next(self) -> Job | None:
-        """The next job for a worker; None if there has been none for a while."""
+    def _next(self, wait: bool) -> Job | None:
+        """The next job for a worker; None if there is none, or has been none for a while."""
         with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._closed, _IDLE)
+            if wait:
+                self._changed.wait_for(lambda: self._waiting or self._closed, _IDLE)
             if not self._waiting or self._closed:
                 return None
             job = self._waiting.pop(0)
             self._elsewhere.add(job)
             return job
 
-
-def _compiled_here(job: Job) -> bytes:
-    return compile_object(job.text, job.target, quick=job.quick)
+    def _given_back(self, jobs: Iterable[Job]) -> None:
+        """Tells the waiting threads that a worker does not have some jobs any more."""
+        with self._changed:
+            self._elsewhere.difference_update(jobs)
+            self._changed.notify_all()
 
 
 @contextlib.contextmanager
@@ -188,14 +166,6 @@ def _worker(niceness: int) -> Iterator[subprocess.Popen[bytes]]:
     ) as process:
         yield process
         _send(process, None)
-
-
-def _asked(process: subprocess.Popen[bytes], job: Job) -> bytes | None:
-    """The object that a worker compiles; None if it fails."""
-    _send(process, (job.text, job.target, True, job.quick))
-    assert process.stdout is not None
-    answer: bytes | None = pickle.load(process.stdout)
-    return answer
 
 
 def _send(process: subprocess.Popen[bytes], message: object) -> None:

@@ -1,4 +1,4 @@
-"""A process that compiles modules for another one: it reads requests and writes objects.
+"""A process that compiles modules for another one: it reads jobs and writes objects.
 
 It imports only the part of the package for LLVM, which takes a tenth of a second. It ends on
 request, when the other end of the pipe is closed, or when it has been idle for a while.
@@ -9,10 +9,11 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import queue
 import sys
-from threading import Timer
+import threading
 
-from metaop.codegen.llvm.objects.object_code import compile_object
+from metaop.codegen.llvm.objects.job import Job
 
 # Started as `python -I -S -c BOOT package niceness paths`: the package without its public imports.
 BOOT = """
@@ -31,21 +32,22 @@ _LONGEST_WAIT = 60.0
 
 
 def serve() -> None:
-    """Answers the arguments of each module with an object, or None if that fails."""
-    requests = sys.stdin.buffer
-    with os.fdopen(os.dup(1), "wb") as answers, contextlib.suppress(EOFError, BrokenPipeError):
+    """Does the jobs that it reads, and answers each with what is known of it then."""
+    waiting: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+    threading.Thread(target=_read, args=(waiting,), daemon=True).start()
+    with os.fdopen(os.dup(1), "wb") as answers, contextlib.suppress(queue.Empty, BrokenPipeError):
         os.dup2(2, 1)  # LLVM's output must not be mixed into the answers
-        while True:
-            end = Timer(_LONGEST_WAIT, os._exit, (0,))
-            end.daemon = True
-            end.start()
-            request = pickle.load(requests)
-            end.cancel()
-            if request is None:
-                return
-            try:
-                answer = compile_object(*request)
-            except Exception:  # the other side compiles it again and reports the error
-                answer = None
-            pickle.dump(answer, answers)
+        while job := waiting.get(timeout=_LONGEST_WAIT):
+            # If it fails, the other side compiles it again and reports the error.
+            with contextlib.suppress(Exception):
+                job.do()
+            pickle.dump((job.content, job.was_stored), answers)
             answers.flush()
+
+
+def _read(waiting: queue.SimpleQueue[Job | None]) -> None:
+    """Queues all jobs as they come, so that the other side never waits until it has sent one."""
+    with contextlib.suppress(EOFError):
+        while job := pickle.load(sys.stdin.buffer):
+            waiting.put(job)
+    waiting.put(None)

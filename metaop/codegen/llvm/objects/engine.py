@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
+from metaop.codegen.caches.disk import shared_cache
 from metaop.codegen.llvm import called
-from metaop.codegen.llvm.objects.compile_queue import CompileQueue, Job
+from metaop.codegen.llvm.objects.compile_queue import CompileQueue
+from metaop.codegen.llvm.objects.job import Job
 from metaop.codegen.llvm.objects.loader import Address, load_object
 from metaop.codegen.llvm.objects.object_code import VERSION, llvm_binding
 from metaop.codegen.llvm.objects.stored import packed_text, store_object, stored, unpacked_text
@@ -92,7 +94,7 @@ class Code:
             if self._packed is None:
                 return self.address(symbol)
             if self._better is None:
-                job = Job(unpacked_text(self._packed), host_target(), self.key)
+                job = Job(self._packed, host_target(), self.key)
                 self._better = _improvements().submit(job, most_workers=1)
             content = self._better.content
             if content is None:
@@ -166,7 +168,7 @@ def start_compiling(
         code = stored_code(key, symbols, helpers, quick)
         if code is None:
             packed = packed_text(ir_text)
-            store_object(key, b"", packed)
+            store_object(key, b"", packed, shared_cache())
             code = _codes[key] = _queued(key, symbols, ir_text, packed, helpers, quick)
         return code
 
@@ -180,7 +182,7 @@ def stored_code(
     """
     with _lock:
         code = _codes.get(key)
-        if code is None and (found := stored(key)):
+        if code is None and (found := stored(key, shared_cache())):
             if found.content:
                 code = Code(key, symbols, *found)
                 statistics.loaded_from_disk += 1
@@ -198,9 +200,8 @@ def _queued(
     """The code of a text that is being compiled."""
     for name in called.called_in([ir_text]):
         _function(name, host_target())
-    again = packed if quick else None
-    job = _queue().submit(Job(ir_text, host_target(), key, again), helpers)
-    return Code(key, symbols, job, again)
+    job = _queue().submit(Job(packed, host_target(), key, quick), helpers)
+    return Code(key, symbols, job, packed if quick else None)
 
 
 def _unlock() -> None:

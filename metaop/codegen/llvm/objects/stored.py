@@ -9,7 +9,7 @@ from __future__ import annotations
 import zlib
 from typing import NamedTuple
 
-from metaop.codegen.caches.disk import shared_cache
+from metaop.codegen.caches.disk import DiskCache
 
 _BYTES_OF_A_LENGTH = 8
 
@@ -21,15 +21,14 @@ class Stored(NamedTuple):
     packed: bytes | None = None
 
 
-def stored_object(key: str, quick: bool = True) -> Stored | None:
+def stored_object(key: str, quick: bool, cache: DiskCache | None) -> Stored | None:
     """The object of a key, code for speed if there is any; quick code only if it will do."""
-    found = stored(key)
+    found = stored(key, cache)
     return found if found and found.content and (quick or found.packed is None) else None
 
 
-def stored(key: str) -> Stored | None:
+def stored(key: str, cache: DiskCache | None) -> Stored | None:
     """What is stored under a key, code for speed if there is any."""
-    cache = shared_cache()
     if cache is None:
         return None
     if content := cache.get(key):
@@ -41,9 +40,8 @@ def stored(key: str) -> Stored | None:
     return Stored(joined[_BYTES_OF_A_LENGTH:end], joined[end:])
 
 
-def store_object(key: str, content: bytes, packed: bytes | None) -> None:
+def store_object(key: str, content: bytes, packed: bytes | None, cache: DiskCache | None) -> None:
     """Stores an object, in the place of quick code; quick code with its packed text."""
-    cache = shared_cache()
     if cache is None:
         return
     if packed is None:
