@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import cache
 
 from metaop import settings
 from metaop.codegen.caches.kernels import KernelCache
-from metaop.codegen.llvm.emission.emit import emit
+from metaop.codegen.llvm.emission.emit import emit, with_literals
 from metaop.codegen.llvm.objects import engine
 from metaop.codegen.llvm.objects.engine import Code
 from metaop.codegen.llvm.objects.loader import Address
@@ -26,6 +27,17 @@ def text_of(nest: ir.LoopNest) -> str:
 def start_compiling(nest: ir.LoopNest) -> Code:
     """The machine code of a nest, which worker processes may compile until it is needed."""
     return engine.start_compiling(text_of(nest), (_SYMBOL,), _helpers(), _is_quick())
+
+
+def start_specialising(nest: ir.LoopNest, choices: Sequence[Mapping[int, int]]) -> list[Code]:
+    """The machine code of a nest for each choice of literals in the place of some arguments.
+
+    They have all arguments, and share quick code for any of these until there is better.
+    """
+    text = text_of(nest)
+    texts = [with_literals(text, literals) for literals in choices]
+    quick = text if _is_quick() else None
+    return engine.start_compiling_all(texts, (_SYMBOL,), _helpers(), quick)
 
 
 def compile_nest(nest: ir.LoopNest) -> Address:
@@ -62,4 +74,4 @@ def improved_address_of(kernel: Code) -> Address | None:
 @cache
 def kernel_cache() -> KernelCache[Code]:
     """The most recently used kernels, by skeleton."""
-    return KernelCache(start_compiling)
+    return KernelCache(start_compiling, start_specialising)

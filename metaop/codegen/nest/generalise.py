@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from typing import Any
 
 from metaop.codegen.nest.ir import (
@@ -82,12 +82,18 @@ def skeleton(nest: LoopNest) -> tuple[Hashable, tuple[int, ...]]:
     return tuple(walker.tokens), tuple(walker.integers)
 
 
-def generalise(nest: LoopNest, varying: frozenset[int], reals: bool = True) -> LoopNest:
+def generalise(
+    nest: LoopNest,
+    varying: Collection[int],
+    reals: bool = True,
+    same: Mapping[int, int] | None = None,
+) -> LoopNest:
     """The nest with the integers at some positions, as `skeleton` counts them, as arguments.
 
-    Without `reals`, real numbers stay literals and do not count.
+    Positions in `same` have the argument of an earlier one. Without `reals`, real numbers stay
+    literals and do not count.
     """
-    return Walker(varying, len(nest.arguments), reals).nest(nest)
+    return Walker(varying, len(nest.arguments), reals, same).nest(nest)
 
 
 def without_symbols(nest: LoopNest) -> LoopNest:
@@ -127,9 +133,16 @@ def _micro_kernels(body: tuple[Statement, ...]) -> Iterator[MicroKernel]:
 class Walker(Parameters):
     """Walks through a nest once: collects tokens and integers, and rebuilds it with arguments."""
 
-    def __init__(self, varying: frozenset[int], arguments: int, takes_reals: bool) -> None:
+    def __init__(
+        self,
+        varying: Collection[int],
+        arguments: int,
+        takes_reals: bool,
+        same: Mapping[int, int] | None = None,
+    ) -> None:
         super().__init__()
         self.varying = varying
+        self.same = same or {}
         self.takes_reals = takes_reals
         self.tokens: list[Hashable] = []
         self.added: list[int] = []
@@ -144,6 +157,7 @@ class Walker(Parameters):
         self._dividends: dict[Sum, tuple[int, Sum]] = {}
         self._divisors: dict[tuple[Sum, Integer], tuple[int, Integer]] = {}
         self._numbers = itertools.count()
+        self._places: dict[int, int] = {}  # of the positions that are arguments
 
     def nest(self, nest: LoopNest) -> LoopNest:
         for parameter in nest.parameters:
@@ -175,11 +189,15 @@ class Walker(Parameters):
         if positions is not None:
             positions.add(len(self.integers))
         self.integers.append(value)
-        if len(self.integers) - 1 not in self.varying:
+        here = len(self.integers) - 1
+        if here in self.same:
+            place = self._places[self.same[here]]
+        elif here in self.varying:
+            place = self._places[here] = self._arguments + len(self.added)
+            self.added.append(value)
+        else:
             return value
-        self.added.append(value)
-        position = self._arguments + len(self.added) - 1
-        return Argument(position, is_natural and not is_signed, is_wide, is_near)
+        return Argument(place, is_natural and not is_signed, is_wide, is_near)
 
     def _coefficient(self, value: Integer, factor: Factor) -> Integer:
         decisive = LONGEST_STRIDE if factor in self._lanes else 1

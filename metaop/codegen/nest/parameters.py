@@ -57,6 +57,17 @@ class Parameters:
             return frozenset(self.constants | self.bounds | around)
         return every - self.windows
 
+    def formal(self) -> frozenset[int]:
+        """The positions of integers that decide how a kernel is printed.
+
+        The addresses of neighbours do not: LLVM makes the same of literals that it gets later.
+        """
+        if self.tiled:
+            form = self.tiles | self.divided_strides
+        else:
+            form = set() if self.windowed and not self.literal else set(self.special())
+        return frozenset(form | self.windows - self.outer)
+
     def special(self) -> frozenset[int]:
         """The positions of integers that are worth a specialised kernel.
 

@@ -34,7 +34,9 @@ def text(number: int, length: int = 1) -> str:
 
 def job_of(text: str, key: str | None = None, quick: bool = False) -> Job:
     """A job for this processor."""
-    return Job(packed_text(text), host_target(), key, quick)
+    packed = packed_text(text)
+    stored = {} if key is None else {key: packed if quick else None}
+    return Job(packed, host_target(), stored)
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import ctypes
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from weakref import WeakValueDictionary
 
@@ -220,6 +221,42 @@ def test_least_recently_used_goes_first(tmp_path: Path) -> None:
     assert cache.get("key1") is None
     assert cache.get("key0") == cache.get("key9") == bytes(1000)
     assert not cache.put("huge", bytes(20_000))
+
+
+def multiply_text(factor: str) -> str:
+    """A function that multiplies a number by an argument or a literal."""
+    return f"""
+    define i64 @multiply(i64 %number, i64 %argument) {{
+      %factor = add i64 0, {factor}
+      %result = mul i64 %number, %factor
+      ret i64 %result
+    }}"""
+
+
+def test_texts_share_quick_code_until_there_is_better(
+    fresh: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    function = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+    factors = (3, 5, 8)
+    exact = [multiply_text(str(factor)) for factor in factors]
+    codes = engine.start_compiling_all(exact, ("multiply",), 0, multiply_text("%argument"))
+    quick = [code.address("multiply") for code in codes]
+    assert len(set(quick)) == 1 and counts() == (1, 0, 0)
+    assert [function(one)(7, 11) for one in quick] == [77] * 3
+    # Another process finds it for each text, and the texts.
+    forget(monkeypatch)
+    again = engine.start_compiling_all(exact, ("multiply",), 0, multiply_text("%argument"))
+    assert [function(code.address("multiply"))(7, 11) for code in again] == [77] * 3
+    assert counts() == (0, 3, 0) and all(code.is_quick for code in again)
+    for code, factor in zip((*codes, *again), factors * 2):
+        end = time.monotonic() + 60
+        while (better := code.improved("multiply")) is None:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        # The argument does not matter any more.
+        assert function(better)(7, 11) == 7 * factor and not code.is_quick
+    # Code for speed takes the place of quick code, one for each text.
+    assert len(list(fresh.iterdir())) == 3
 
 
 _SHARED = """

@@ -39,11 +39,20 @@ def row_step(x: metaop.Tensor, w: metaop.Tensor) -> metaop.Tensor:
     return (attended.cumsum(1) / (1 + x.exp()) - x * x.tanh()).log_softmax(-1).mean()
 
 
+def layers_step(x: metaop.Tensor, w: metaop.Tensor) -> metaop.Tensor:
+    """Convolutions by Winograd's method, whose kernels differ in literals alone."""
+    x = x.repeat(1, 11, 2, 2)[:, :32]
+    for channels in (48, 64, 80):
+        w = w.repeat(channels // 8, 1 + x.shape[1] // 3, 1, 1)[:channels, : x.shape[1]]
+        x, w = F.relu(F.conv2d(x, w, padding=1)) / channels, w[:8, :3]
+    return x.square().mean()
+
+
 def digests() -> dict[str, str]:
     """The bits of losses and gradients of all steps in all types."""
     found = {}
-    for step in (image_step, row_step):
-        for dtype in TYPES:
+    for step in (image_step, row_step, layers_step):
+        for dtype in TYPES[:1] if step is layers_step else TYPES:
             random = np.random.default_rng(0)
             leaves = [
                 metaop.tensor(random.standard_normal(shape) * 0.3, dtype=dtype, requires_grad=True)
@@ -105,7 +114,9 @@ def test_better_code_has_the_same_bits_and_is_on_disk(
 ) -> None:
     quick = ran(tmp_path, "patient")
     assert quick["first"] == quick["last"] == for_speed["first"]
-    assert quick["compiled"] > 0 and quick["improved"] == 0
+    assert quick["improved"] == 0
+    # Some layers share quick code.
+    assert 0 < quick["compiled"] < for_speed["compiled"]
     again = ran(tmp_path, "impatient")
     assert again["first"] == again["last"] == for_speed["first"]
     # Kernels of quick programs are improved from the text on disk.

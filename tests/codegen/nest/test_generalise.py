@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -13,6 +13,7 @@ from metaop.codegen.caches.kernels import KernelCache
 from metaop.codegen.nest import ir
 from metaop.codegen.nest.generalise import always_general, generalise, skeleton
 from metaop.codegen.nest.ir import (
+    Alloc,
     Argument,
     InBounds,
     Load,
@@ -323,3 +324,51 @@ def test_literal_lanes_keep_their_sizes_for_any_number_of_planes() -> None:
             cache.check(pooled(planes, size), planes * size * size, planes * size * size // 2)
     assert len(cache.compiled) == 2
     assert [kernel.body[0].body[0].extent for kernel in cache.compiled] == [3, 20]
+
+
+def folded(tasks: int, half: int) -> LoopNest:
+    """The first halves of rows, plus the squares of the second ones, by way of scratch memory."""
+    fill = Store(-1, index(0, i=1), load(0, F32, p=2 * half, i=1))
+    first, second, again = (load(-1, F32, place, j=1) for place in (0, half, half))
+    total = call("add", first, call("mul", second, again))
+    lanes = Store(1, index(0, p=half, j=1), total)
+    body = [
+        Alloc(-1, 2 * half, F32),
+        vector("i", 2 * half, fill, kind="serial"),
+        vector("j", half, lanes, kind="serial"),
+    ]
+    return nest(READ_WRITE, serial("p", tasks, *body, kind="parallel"))
+
+
+def test_families_that_are_printed_alike_share_one_nest(target: str) -> None:
+    alone: list[LoopNest] = []
+    together: list[tuple[LoopNest, Mapping[int, int]]] = []
+
+    def specialise(
+        general: LoopNest, choices: Sequence[Mapping[int, int]]
+    ) -> list[tuple[LoopNest, Mapping[int, int]]]:
+        made = [(general, literals) for literals in choices]
+        together.extend(made)
+        return made
+
+    cache = KernelCache(lambda one: alone.append(one) or (one, {}), specialise)
+    sizes = [(2, 5), (3, 5), (2, 9), (4, 12)]
+    kernels = cache.kernels_for([folded(*one) for one in sizes])
+    # The number of tasks is an argument anyway; both places of the second half are one argument.
+    assert not alone and len({id(general) for general, _ in together}) == 1
+    assert [sorted(set(literals.values())) for _, literals in together] == [
+        [5, 10], [9, 18], [12, 24],
+    ]  # fmt: skip
+    assert all(len(literals) == 2 for _, literals in together)
+    for (tasks, half), ((general, literals), arguments) in zip(sizes, kernels):
+        assert literals.items() <= dict(enumerate(arguments)).items()
+        values = arrays((2 * tasks * half, F32), (tasks * half, F32))
+        wanted = [array.copy() for array in values]
+        Interpreter(folded(tasks, half), wanted).run()
+        actual, error = run_nest(general._replace(arguments=arguments), values)
+        assert error == [0] * 4
+        assert_close(actual[1], wanted[1])
+    # What is known is found; a single new family has a nest of its own.
+    assert cache.kernel_for(folded(7, 9))[0] is kernels[2][0] and not alone
+    cache.kernel_for(folded(7, 30))
+    assert len(alone) == 1 and len(together) == 3

@@ -7,7 +7,8 @@ four int64 that receive the first error.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 
 from metaop.codegen.llvm.emission.code import Code
 from metaop.codegen.llvm.emission.effects import EffectWriter
@@ -47,6 +48,9 @@ from metaop.codegen.nest.ir import (
 )
 from metaop.codegen.nest.rounding import rounded_values
 
+# Where a kernel fetches an argument.
+_FETCHED = re.compile(r"(%a(\d+)) = load i64, ptr %\w+")
+
 
 def emit(nest: LoopNest, target: Target, symbol: str, given_scratch: bool = False) -> str:
     """The text of a module that defines the kernel of `nest` as the function `symbol`.
@@ -54,6 +58,16 @@ def emit(nest: LoopNest, target: Target, symbol: str, given_scratch: bool = Fals
     Large scratch buffers come from the heap, or with `given_scratch` from the caller.
     """
     return _Kernel(nest, target, given_scratch).text(symbol)
+
+
+def with_literals(text: str, literals: Mapping[int, int]) -> str:
+    """The text of a module with some arguments of its kernel, by position, as literals."""
+
+    def literal(found: re.Match[str]) -> str:
+        position = int(found[2])
+        return f"{found[1]} = add i64 0, {literals[position]}" if position in literals else found[0]
+
+    return _FETCHED.sub(literal, text)
 
 
 class _Kernel:

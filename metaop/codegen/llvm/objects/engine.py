@@ -6,7 +6,7 @@ import functools
 import hashlib
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
@@ -50,24 +50,54 @@ def _improvements() -> CompileQueue:
     return CompileQueue(nobody_waits=True)
 
 
-class Code:
-    """The machine code of a module, identified by its key and loaded at the first use.
+class Module:
+    """The object of a module, read or compiled by a job, and loaded at the first use."""
 
-    It is unloaded with the last reference to this object or to one of its addresses. Quick code
-    has its `packed` text, of which `improved` makes better code.
+    def __init__(self, made: Job | bytes) -> None:
+        self._made: Job | bytes | None = made
+        self._addresses: dict[str, Address] = {}
+
+    def addresses(self, symbols: Sequence[str]) -> dict[str, Address]:
+        """The addresses of functions; they hold the machine code."""
+        made = self._made
+        if made is not None:
+            content = _finished(made) if isinstance(made, Job) else made
+            start = time.perf_counter()
+            self._addresses = load_object(content, symbols, _called)
+            statistics.load_seconds += time.perf_counter() - start
+            self._made = None
+        return self._addresses
+
+
+def _finished(job: Job) -> bytes:
+    start = time.perf_counter()
+    content = _queue().result(job)
+    if job.was_stored:
+        statistics.loaded_from_disk += 1
+    else:
+        statistics.compiled += 1
+    statistics.compile_seconds += time.perf_counter() - start
+    return content
+
+
+class Code:
+    """The machine code of a text, identified by its key.
+
+    It is unloaded with the last reference to this object or to one of its addresses. Quick code,
+    which texts that differ in literals may share, has its `packed` text, of which `improved` makes
+    better code.
     """
 
     def __init__(
-        self, key: str, symbols: Sequence[str], made: Job | bytes, packed: bytes | None = None
+        self, key: str, symbols: Sequence[str], module: Module, packed: bytes | None = None
     ) -> None:
         self.key = key
         self._symbols = symbols
-        self._made: Job | bytes | None = made
-        self._addresses: dict[str, Address] = {}
+        self._module = module
         self._packed = packed
         self._better: Job | None = None
         # Programs may still run the addresses of quick code.
-        self._earlier: dict[str, Address] = {}
+        self._earlier: Module | None = None
 
     @property
     def is_quick(self) -> bool:
@@ -80,10 +110,7 @@ class Code:
         Raises `InternalError` with LLVM's message if the module is not valid.
         """
         with _lock:
-            if self._made is not None:
-                self._addresses = self._loaded(self._made)
-                self._made = None
-            return Address(self._addresses[symbol], self)
+            return Address(self._module.addresses(self._symbols)[symbol], self)
 
     def improved(self, symbol: str) -> Address | None:
         """The address of a function in the best code there is; None while it is being compiled.
@@ -94,38 +121,22 @@ class Code:
             if self._packed is None:
                 return self.address(symbol)
             if self._better is None:
-                job = Job(self._packed, host_target(), self.key)
+                job = Job(self._packed, host_target(), {self.key: None})
                 self._better = _improvements().submit(job, most_workers=1)
             content = self._better.content
             if content is None:
                 return None
+            better = Module(content)
             try:
-                better = load_object(content, self._symbols, _called)
+                better.addresses(self._symbols)
             except MemoryError:
                 # Quick code is slower, but it runs.
                 self._packed = None
                 return self.address(symbol)
-            self._earlier, self._addresses = self._addresses, better
+            self._earlier, self._module = self._module, better
             self._packed = None
             statistics.improved += 1
         return self.address(symbol)
-
-    def _loaded(self, made: Job | bytes) -> dict[str, Address]:
-        content = self._finished(made) if isinstance(made, Job) else made
-        start = time.perf_counter()
-        addresses = load_object(content, self._symbols, _called)
-        statistics.load_seconds += time.perf_counter() - start
-        return addresses
-
-    def _finished(self, job: Job) -> bytes:
-        start = time.perf_counter()
-        content = _queue().result(job)
-        if job.was_stored:
-            statistics.loaded_from_disk += 1
-        else:
-            statistics.compiled += 1
-        statistics.compile_seconds += time.perf_counter() - start
-        return content
 
 
 def _called(symbol: str) -> Address | None:
@@ -159,18 +170,35 @@ def start_compiling(
 
     Until it is needed, a limited number of worker processes compiles what is queued.
     """
-    key = object_key(ir_text, symbols)
+    return start_compiling_all([ir_text], symbols, helpers, ir_text if quick else None)[0]
+
+
+def start_compiling_all(
+    ir_texts: Sequence[str], symbols: Sequence[str], helpers: int = 0, quick: str | None = None
+) -> list[Code]:
+    """The same for several modules, which share the code of a `quick` text until there is better.
+
+    That one is the same text with more arguments.
+    """
+    texts = {object_key(text, symbols): text for text in ir_texts}
     with _lock:
-        code = _codes.get(key)
-        if code is not None:
-            statistics.loaded_from_memory += 1
-            return code
-        code = stored_code(key, symbols, helpers, quick)
-        if code is None:
-            packed = packed_text(ir_text)
+        codes: dict[str, Code] = {}
+        for key in texts:
+            code = _codes.get(key)
+            statistics.loaded_from_memory += code is not None
+            code = code or stored_code(key, symbols, helpers, quick is not None)
+            if code is not None:
+                codes[key] = code
+        missing = {key: packed_text(text) for key, text in texts.items() if key not in codes}
+        for key, packed in missing.items():
             store_object(key, b"", packed, shared_cache())
-            code = _codes[key] = _queued(key, symbols, ir_text, packed, helpers, quick)
-        return code
+        if missing and quick is not None:
+            together = missing[key] if quick == texts[key] else packed_text(quick)
+            codes |= _queued(missing, symbols, helpers, together)
+        else:
+            for key, packed in missing.items():
+                codes |= _queued({key: packed}, symbols, helpers, None)
+        return [codes[key] for key in texts]
 
 
 def stored_code(
@@ -184,24 +212,29 @@ def stored_code(
         code = _codes.get(key)
         if code is None and (found := stored(key, shared_cache())):
             if found.content:
-                code = Code(key, symbols, *found)
+                code = _codes[key] = Code(key, symbols, Module(found.content), found.packed)
                 statistics.loaded_from_disk += 1
             else:
-                assert found.packed is not None
-                text = unpacked_text(found.packed)
-                code = _queued(key, symbols, text, found.packed, helpers, quick)
-            _codes[key] = code
+                packed = found.packed
+                assert packed is not None
+                again = packed if quick else None
+                code = _queued({key: packed}, symbols, helpers, again)[key]
         return code
 
 
 def _queued(
-    key: str, symbols: Sequence[str], ir_text: str, packed: bytes, helpers: int, quick: bool
-) -> Code:
-    """The code of a text that is being compiled."""
-    for name in called.called_in([ir_text]):
+    texts: Mapping[str, bytes], symbols: Sequence[str], helpers: int, quick: bytes | None
+) -> dict[str, Code]:
+    """The code of packed texts by key: that of one quick text, or of the only one for speed."""
+    (text, *_) = texts.values()
+    for name in called.called_in([unpacked_text(text)]):
         _function(name, host_target())
-    job = _queue().submit(Job(packed, host_target(), key, quick), helpers)
-    return Code(key, symbols, job, packed if quick else None)
+    stored = texts if quick else dict.fromkeys(texts)
+    job = _queue().submit(Job(quick or text, host_target(), stored), helpers)
+    module = Module(job)
+    found = {key: Code(key, symbols, module, stored[key]) for key in texts}
+    _codes.update(found)
+    return found
 
 
 def _unlock() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from metaop.codegen.caches.disk import DiskCache, shared_cache
@@ -12,29 +13,36 @@ from metaop.codegen.llvm.target import Target
 
 @dataclass(eq=False)
 class Job:
-    """The packed text of a module, and its object once it is compiled, quickly or for speed.
+    """The packed text of a module, and its object once it is compiled.
 
-    One with a key is stored on disk.
+    The object is stored on disk under some keys. It is quick code if these have packed texts, of
+    which better code will be made.
     """
 
     packed: bytes
     target: Target
-    key: str | None = None
-    quick: bool = False
+    stored: Mapping[str, bytes | None] = field(default_factory=dict)
     cache: DiskCache | None = field(default_factory=shared_cache)
     content: bytes | None = None
     was_stored: bool = False
+
+    @property
+    def quick(self) -> bool:
+        """Whether quick code will do."""
+        return any(self.stored.values())
 
     def do(self) -> None:
         """Reads the object that another process has stored by now, or compiles and stores it.
 
         Raises `InternalError` with LLVM's message if the text is not a valid module.
         """
-        found = self.key and stored_object(self.key, self.quick, self.cache)
+        key, *others = self.stored or [None]
+        # What is stored under one of several keys may be better code, which suits that one alone.
+        found = None if key is None or others else stored_object(key, self.quick, self.cache)
         if found:
             self.was_stored, self.content = True, found.content
             return
         content = compile_object(unpacked_text(self.packed), self.target, quick=self.quick)
-        if self.key:
-            store_object(self.key, content, self.packed if self.quick else None, self.cache)
+        for key, packed in self.stored.items():
+            store_object(key, content, packed, self.cache)
         self.content = content
