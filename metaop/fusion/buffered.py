@@ -7,7 +7,7 @@ into their readers, unless that would repeat expensive work.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 
 from metaop.elementwise.meta_op import Elementwise
 from metaop.fusion.index_splitting import (
@@ -34,6 +34,8 @@ _LONGEST_BODY = 100
 # A value is stored if an element would cost its kernel as much again, at all places where it is
 # read. With one more read of a transcendental function, storing it took half as long again.
 _MOST_REPEATED = 24
+# The most places at which the reads of a value are counted.
+_HERE, _MOST_PLACES = 0, 16
 # What a read under conditions costs: its lanes are masked.
 _GUARDED = 10
 # A value that several kernels compute from at least so many buffers gets one of its own.
@@ -74,10 +76,16 @@ def certainly_stored(graph: Recomputed, split: set[Node]) -> set[Node]:
 
     Nodes in `split` do; what is inside them need not. Of a widened value, the narrow one is stored.
     """
+    first = _stored(graph, split, _further_reads(graph.order, set(graph.order)))
+    # What is read between the nodes that are stored then, is read at all places of its readers.
+    return first | _stored(graph, split, _further_reads(graph.order, first))
+
+
+def _stored(graph: Recomputed, split: set[Node], more: Mapping[Node, float]) -> set[Node]:
+    """The nodes that get a buffer if elements are read again, by node, `more` often."""
     stored = {node for node in graph.outputs if not isinstance(node.op, Input)}
     stored |= graph.kept | split
     inside = {choice for whole in split for choice in inner_selects(whole)}
-    more = _further_reads(graph.order)
     cost: dict[Node, int] = {}
     size: dict[Node, int] = {}
     again: dict[Node, int] = {}
@@ -122,22 +130,31 @@ def certainly_stored(graph: Recomputed, split: set[Node]) -> set[Node]:
     return stored
 
 
-def _further_reads(order: Sequence[Node]) -> dict[Node, float]:
+def _further_reads(order: Sequence[Node], stored: Set[Node]) -> dict[Node, float]:
     """How often each element of a node is read again, at places that differ, as by shifts.
 
-    Slices, and pieces from which a position chooses, read each element once.
+    Values that are inlined read theirs wherever they are read. Slices, and pieces from which a
+    position chooses, read each element once.
     """
-    reads: dict[Node, dict[object, int]] = {node: {} for node in order}
-    for node in order:
+    # For each place, as a number of the maps that lead there, the share of elements read there.
+    reads: dict[Node, dict[int, float]] = {node: {} for node in order}
+    places: dict[tuple[int, IndexMap], int] = {}
+    for node in reversed(order):
+        op = node.op
+        is_inlined = isinstance(op, (Elementwise, Reindex)) and node not in stored
+        own = reads[node] if is_inlined and reads[node] else {_HERE: 1.0}
         for number, source in enumerate(node.inputs):
-            place, count = None, hint_of(node.size)
-            if isinstance(node.op, Reindex) and number == 0:
-                place, count = node.op.map, _points(node.op.map)
-            reads[source][place] = min(count, hint_of(source.size))
-    return {
-        node: sum(of_node.values()) / max(hint_of(node.size), 1) - 1
-        for node, of_node in reads.items()
-    }
+            known = reads[source]
+            index_map = op.map if isinstance(op, Reindex) and number == 0 else None
+            points = 1.0
+            if index_map is not None:
+                points = _points(index_map) / max(hint_of(source.size), 1)
+            for place, share in own.items():
+                if index_map is not None:
+                    place = places.setdefault((place, index_map), len(places) + 1)
+                if len(known) < _MOST_PLACES or place in known:
+                    known[place] = max(known.get(place, 0.0), min(points * share, 1.0))
+    return {node: sum(of_node.values()) - 1 for node, of_node in reads.items()}
 
 
 def _points(index_map: IndexMap) -> int:

@@ -27,6 +27,14 @@ def test_steps_that_read_each_other_twice_are_stored() -> None:
     assert _calls("logaddexp", _made(4, 256).logcumsumexp(1)) <= 12
 
 
+def test_gradients_of_steps_are_stored_where_they_are_read_at_two_places() -> None:
+    # The gradient of each of six steps is read by two products, of which one is shifted.
+    x = _made(32, 64).requires_grad_()
+    (gradient,) = metaop.autograd.grad(x.cumprod(1).sum(), x)
+    # All inlined into one another would be 127 multiplications.
+    assert _calls("mul", gradient) <= 40
+
+
 def test_a_stencil_over_an_expensive_value_computes_it_once() -> None:
     y = _made(32, 32).sigmoid()
     laplacian = y[1:-1, 1:-1] * 4 - y[2:, 1:-1] - y[:-2, 1:-1] - y[1:-1, 2:] - y[1:-1, :-2]
