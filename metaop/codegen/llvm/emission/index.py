@@ -29,6 +29,9 @@ from metaop.codegen.nest.ir import (
     ValueIndex,
 )
 
+# Lanes mostly have one quotient by a divisor of so many times their width.
+_MOSTLY = 6
+
 
 class IndexWriter(Conditions):
     """Writes index arithmetic.
@@ -95,14 +98,31 @@ class IndexWriter(Conditions):
             return self.total(self.resolve(Sum(((value, 1),), 0)))
         return self.integer(value)
 
-    def rest_along(self, axis: str, index: Sum) -> Coefficient | None:
-        """What an index adds to an axis, if that is the same in all iterations and not negative."""
+    def rest_along(self, axis: str, index: Sum, is_natural: bool = False) -> Coefficient | None:
+        """What an index adds to an axis, if that is the same in all iterations.
+
+        None also if it may be negative and must be natural.
+        """
         along = [scale for factor, scale in index.terms if factor == LoopIndex(axis)]
         others = tuple(term for term in index.terms if term[0] != LoopIndex(axis))
         if along != [1] or not all(isinstance(factor, LoopIndex) for factor, _ in others):
             return None
         rest = self.resolve(Sum(others, index.constant))
-        return self.total(rest) if self._is_natural(rest) else None
+        return None if is_natural and not self._is_natural(rest) else self.total(rest)
+
+    def has_one_quotient(self, factor: QuotientIndex | RemainderIndex) -> str | None:
+        """Whether the lanes have one quotient, as an i1; None if that is known or seldom so."""
+        dividend, divisor = self.resolve(factor.dividend), self.integer(factor.divisor)
+        steps = dividend.lane
+        if not (isinstance(steps, int) and isinstance(divisor, int)) or dividend.vectors:
+            return None
+        width = steps * (self.lanes.count - 1)
+        if not 0 < _MOSTLY * width <= divisor:
+            return None
+        if self._is_natural(dividend) and self.is_within(dividend, divisor):
+            return None
+        rest = self._rest(dividend, divisor)
+        return self.code.pure(f"icmp ult i64 {rest}, {divisor - width}", str(rest))
 
     def resolve(self, index: Sum, copy: int = 0) -> Resolved:
         """A sum in one of the copies of a vector loop, resolved."""
@@ -151,6 +171,11 @@ class IndexWriter(Conditions):
         # The lanes differ little: divide once for all of them and correct in each.
         natural = self._is_natural(dividend)
         sign = "u" if natural else "s"
+        if isinstance(divisor, int) and (factor.dividend, factor.divisor) in self.undivided:
+            rest = self._rest(dividend, divisor)
+            if not quotient:
+                return self._named(rest)._replace(lane=dividend.lane)
+            return self._whole("sdiv", self.binary("sub", whole, rest), divisor)
         if natural and self.is_within(dividend, divisor):
             shared = self._whole(f"u{operation}", whole, divisor)
             return shared if quotient else shared._replace(lane=dividend.lane)
@@ -190,6 +215,17 @@ class IndexWriter(Conditions):
             self.pieces[result] = pieces
         return result
 
+    def _rest(self, dividend: Resolved, divisor: int) -> Coefficient:
+        """The remainder of lane 0, never negative."""
+        whole = self.total(dividend.uniform)
+        if self._is_natural(dividend):
+            return self.binary("urem", whole, divisor)
+        rest = self.binary("srem", whole, divisor)
+        if isinstance(rest, int):
+            return rest % divisor
+        sign = self.binary("ashr", rest, 63)
+        return self.binary("add", rest, self.binary("and", sign, divisor))
+
     def _is_natural(self, index: Resolved) -> bool:
         """Whether the uniform part of an index is provably not negative."""
         return index.constant >= 0 and all(
@@ -197,10 +233,12 @@ class IndexWriter(Conditions):
         )
 
     def _whole(self, operation: str, whole: Coefficient, divisor: Coefficient) -> Resolved:
-        value = self.binary(operation, whole, divisor)
+        return self._named(self.binary(operation, whole, divisor), operation[0] == "u")
+
+    def _named(self, value: Coefficient, is_natural: bool = True) -> Resolved:
         if isinstance(value, int):
             return Resolved(value, ())
-        if operation[0] == "u":
+        if is_natural:
             self.limits.setdefault(value, math.inf)
         return Resolved(0, ((value, 1),))
 

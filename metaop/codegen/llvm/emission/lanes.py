@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from metaop.codegen.llvm.emission.code import Code
 from metaop.codegen.llvm.emission.scalars import Coefficient, ScalarArithmetic, reciprocal
-from metaop.codegen.nest.ir import NEAR, Condition
+from metaop.codegen.nest.ir import NEAR, Condition, Integer, Sum
 
 # Sums of two numbers below this, and their differences, fit into 32 bits.
 SMALL = 1 << 29
@@ -92,6 +92,8 @@ class LaneArithmetic(ScalarArithmetic):
         self.lanes = NO_LANES
         # Conditions that hold in the loop that is being written.
         self.assumed: frozenset[Condition] = frozenset()
+        # Dividends and divisors whose quotient is the same in all lanes there.
+        self.undivided: frozenset[tuple[Sum, Integer]] = frozenset()
         self.bounds: dict[str, int] = {}
         self.pieces: dict[str, Pieces] = {}
         self.multiples: dict[str, int] = {}

@@ -27,6 +27,9 @@ _CHAINS = 4
 _WORK_IN_COPIES = 72
 # Bodies with at most this many operations are unrolled for every iteration of a tile.
 _WORK_UNROLLED = 8
+# Bodies with at most so much work, in loops of at least so many vectors, are written once more
+# without the conditions that hold inside.
+_WORK_INSIDE, _SHORTEST_INSIDE = 24, 6
 # Loops of fewer iterations test conditions in each.
 _LONG = 512
 
@@ -303,6 +306,8 @@ class LoopWriter:
             start = aligned
             self.memory.streamed = frozenset(store.buffer for store in stores)
         certain, conditions = self._certain(loop, start, stop, names)
+        if not names and copies == 1 < count and not self.memory.fast_masks:
+            start = self._through_the_inside(loop, start, stop, count)
         self.index.assumed = conditions
         length = binary("sub", certain, start)
         for group in sorted({copies, 1}, reverse=True):
@@ -337,12 +342,74 @@ class LoopWriter:
         for condition in survey.conditions:
             if not isinstance(condition, InBounds):
                 continue
-            rest = index.rest_along(loop.axis, condition.index)
+            rest = index.rest_along(loop.axis, condition.index, is_natural=True)
             if rest is not None:
                 end = index.binary("sub", index.integer(condition.extent), rest)
                 stop = index.lesser(stop, end)
                 found.append(condition)
         return (index.greater(start, stop) if found else stop), frozenset(found)
+
+    def _body_of_one_quotient(self, loop: For) -> None:
+        """Writes a body twice if its lanes mostly have one quotient: for these, and for others."""
+        survey, index = self.survey(loop), self.index
+        every = None
+        known = set()
+        if survey.work <= _WORK_INSIDE and not survey.has_loops:
+            for factor in survey.divided:
+                holds = index.has_one_quotient(factor)
+                if holds is not None:
+                    every = holds if every is None else index.both(every, holds, 1)
+                    known.add((factor.dividend, factor.divisor))
+        if every is None:
+            self.write_body(loop.body)
+            return
+
+        def one() -> None:
+            index.undivided = frozenset(known)
+            self.write_body(loop.body)
+            index.undivided = frozenset()
+
+        self.code.either(every, one, lambda: self.write_body(loop.body))
+
+    def _through_the_inside(
+        self, loop: For, start: Coefficient, stop: Coefficient, count: int
+    ) -> Coefficient:
+        """Writes a vector loop up to where its conditions begin to fail again; returns the place.
+
+        Between the vectors in which some fail, as at the borders of an image, none is tested.
+        """
+        survey, index, binary = self.survey(loop), self.index, self.index.binary
+        length = binary("sub", stop, start)
+        is_short = isinstance(loop.extent, int) and loop.extent < _SHORTEST_INSIDE * count
+        if is_short or survey.has_loops or survey.work > _WORK_INSIDE:
+            return start
+        first, last = start, stop
+        conditions = []
+        for condition in survey.conditions:
+            if isinstance(condition, InBounds):
+                rest = index.rest_along(loop.axis, condition.index)
+                if rest is not None:
+                    begin = binary("sub", 0, rest)
+                    first = index.greater(first, begin)
+                    end = binary("add", begin, index.integer(condition.extent))
+                    last = index.lesser(last, end)
+                    conditions.append(condition)
+        if not conditions:
+            return start
+
+        def up_to(place: Coefficient, more: int) -> Coefficient:
+            """The end of the whole vectors before a place, or around it with `more` lanes."""
+            whole = binary("and", binary("add", binary("sub", place, start), more), -count)
+            return index.lesser(binary("add", start, whole), binary("add", start, fitting))
+
+        fitting = binary("and", length, -count)
+        first = up_to(first, count - 1)
+        last = index.greater(first, up_to(last, 0))
+        lanes = Lanes(loop.axis, 0, count)
+        self._stage(loop, start, first, lanes, {})
+        index.assumed = frozenset(conditions)
+        self._stage(loop, first, last, lanes, {})
+        return last
 
     def _halved(self, loop: For, start: Coefficient, stop: Coefficient, count: int) -> Coefficient:
         """Writes the remainder of a vector loop in ever shorter vectors; returns where they end."""
@@ -409,7 +476,10 @@ class LoopWriter:
                 mask = self.index.lanes_below(base, stop, lanes.count) if masked else None
                 index.lanes = Lanes(loop.axis, base, lanes.count, lanes.copies, mask)
             bindings.update(zip(keys, values))
-            self.write_body(loop.body)
+            if keys or lanes.count == 1 or masked or self.memory.fast_masks:
+                self.write_body(loop.body)
+            else:
+                self._body_of_one_quotient(loop)
             return [bindings[key] for key in keys]
 
         step = lanes.count * lanes.copies

@@ -17,9 +17,13 @@ from metaop.codegen.nest.ir import (
     Let,
     Load,
     MicroKernel,
+    QuotientIndex,
+    RemainderIndex,
     Statement,
     Store,
+    Sum,
     Update,
+    ValueIndex,
     parts_of,
 )
 from metaop.elementwise.functions import FUNCTIONS
@@ -37,6 +41,7 @@ class Survey:
         self.inner_accumulators = 0
         self.has_serial_functions = self.has_loops = False
         self.conditions: dict[Condition, None] = {}
+        self.divided: dict[QuotientIndex | RemainderIndex, None] = {}
         self._buffers = buffers
         self._seen: set[int] = set()
         self._visit(body)
@@ -56,6 +61,7 @@ class Survey:
 
     def _simple(self, statement: Statement) -> None:
         if isinstance(statement, (Store, Update)):
+            self._index(statement.offset)
             self.written.add(statement.buffer)
             self.weights[self._buffers[statement.buffer][1].itemsize] += 1
         elif isinstance(statement, Accumulate):
@@ -65,10 +71,24 @@ class Survey:
                 self.work += 1
                 if isinstance(part, Apply):
                     self.has_serial_functions |= FUNCTIONS[part.function].is_serial
+                if isinstance(part, Load):
+                    self._index(part.offset)
                 if isinstance(part, (Load, Choose)):
                     self.conditions.update(dict.fromkeys(part.conditions))
                 if isinstance(part, (Load, Apply)) and part.dtype.kind != "bool":
                     self.weights[part.dtype.itemsize] += 1
+
+    def _index(self, index: Sum) -> bool:
+        """Collects what is divided; returns whether an index depends on loops alone."""
+        every = True
+        for factor, _ in index.terms:
+            is_known = not isinstance(factor, ValueIndex)
+            if isinstance(factor, (QuotientIndex, RemainderIndex)):
+                is_known = self._index(factor.dividend)
+                if is_known:
+                    self.divided[factor] = None
+            every = every and is_known
+        return every
 
     @property
     def element_bytes(self) -> int:
