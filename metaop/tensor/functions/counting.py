@@ -268,13 +268,15 @@ def _distinct(
         none = full((0,), 0, dtype=dtypes.int64, device=input.device)
         found: list[Any] = [slices, none.reshape(shape), none]
     else:
-        counts, total, *order = results(record(distinct.runs, (rows.call,), (in_order,)))
-        which = order[0] if order else None
-        count = int(wrap(total).item())
-        starts, sizes = results(record(distinct.run_starts, (counts, which), (count,)))
+        made = record(distinct.runs, (rows.call,), (in_order,))
+        # Tensors, so that reading the total computes all of them: rows are sorted once.
+        counts, total, *order = map(wrap, results(made))
+        which = order[0].call if order else None
+        count = int(total.item())
+        starts, sizes = results(record(distinct.run_starts, (counts.call, which), (count,)))
         found = [slices[wrap(starts)], None, wrap(sizes)]
         if return_inverse:
-            found[1] = wrap(record(distinct.run_numbers, (counts, which))).reshape(shape)
+            found[1] = wrap(record(distinct.run_numbers, (counts.call, which))).reshape(shape)
     if axis:
         found[0] = found[0].movedim(0, axis)
     asked = [one for one, is_asked in zip(found, (True, return_inverse, return_counts)) if is_asked]

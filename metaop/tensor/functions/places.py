@@ -23,11 +23,12 @@ def held_places(input: Tensor) -> Tensor:
     """The row-major positions of the nonzero elements."""
     if not input.numel():
         return _none(input, (0,))
-    counts, total = results(record(operators.counted, (input.call,)))
-    count = int(wrap(total).item())
+    # Tensors, so that reading the total computes the counts too.
+    counts, total = map(wrap, results(record(operators.counted, (input.call,))))
+    count = int(total.item())
     if not count:
         return _none(input, (0,))
-    return wrap(record(operators.places, (counts,), (count, -1)))
+    return wrap(record(operators.places, (counts.call,), (count, -1)))
 
 
 def _along_dimensions(place: Tensor, shape: Shape, absent: int = -1) -> list[Tensor]:
