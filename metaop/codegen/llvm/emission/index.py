@@ -111,12 +111,13 @@ class IndexWriter(Conditions):
         return None if is_natural and not self._is_natural(rest) else self.total(rest)
 
     def has_one_quotient(self, factor: QuotientIndex | RemainderIndex) -> str | None:
-        """Whether the lanes have one quotient, as an i1; None if that is known or seldom so."""
+        """Whether the lanes of all copies have one quotient, as an i1; None if that is known, or is
+        seldom so."""
         dividend, divisor = self.resolve(factor.dividend), self.integer(factor.divisor)
         steps = dividend.lane
         if not (isinstance(steps, int) and isinstance(divisor, int)) or dividend.vectors:
             return None
-        width = steps * (self.lanes.count - 1)
+        width = steps * (self.lanes.count * self.lanes.copies - 1)
         if not 0 < _MOSTLY * width <= divisor:
             return None
         if self._is_natural(dividend) and self.is_within(dividend, divisor):
