@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from itertools import pairwise
 
@@ -176,3 +179,24 @@ def test_products_of_other_widths_share_a_kernel(compiled: list[str]) -> None:
     for (x, y), product in zip(factors, products):
         wanted = x.numpy().astype(np.float64) @ y.numpy()
         np.testing.assert_allclose(product.numpy(), wanted, rtol=1e-5, atol=1e-4)
+
+
+_YOUNG = """
+import gc, metaop
+from metaop import executor
+executor._MANY_OBJECTS = 0
+x = metaop.ones(8, 8)
+gc.collect()
+(x @ x).softmax(1).sum().numpy()
+print(gc.isenabled(), gc.get_freeze_count(), len(gc.get_objects(0)) + len(gc.get_objects(1)))
+"""
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="its collector has no young generations")
+def test_what_a_large_program_leaves_is_not_looked_through() -> None:
+    command = [sys.executable, "-c", _YOUNG]
+    environment = {**os.environ, "METAOP_DISK_CACHE": "0"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    is_enabled, frozen, young = done.stdout.split()
+    assert (is_enabled, frozen) == ("True", "0") and int(young) < 1000
