@@ -34,7 +34,7 @@ _LONGEST_BODY = 100
 # A value is stored if an element would cost its kernel as much again, at all places where it is
 # read. With one more read of a transcendental function, storing it took half as long again.
 _MOST_REPEATED = 24
-# The most places at which the reads of a value are counted.
+# The number of a reader's own place, and the most places at which the reads of a value are counted.
 _HERE, _MOST_PLACES = 0, 16
 # What a read under conditions costs: its lanes are masked.
 _GUARDED = 10

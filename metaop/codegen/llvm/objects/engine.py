@@ -193,6 +193,8 @@ def start_compiling_all(
         for key, packed in missing.items():
             store_object(key, b"", packed, shared_cache())
         if missing and quick is not None:
+            (key, *_) = missing
+            # The text of a single module is packed already.
             together = missing[key] if quick == texts[key] else packed_text(quick)
             codes |= _queued(missing, symbols, helpers, together)
         else:
