@@ -209,18 +209,16 @@ def test_convolutions_and_their_gradients(case: tuple, emulator: Emulator) -> No
 def test_pairs_in_another_order_are_noticed(
     emulator: Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = PackedGemm.pack
+    original = PackedGemm._packed_value
 
-    def swapped(self, factor, *rest):
-        self.together = 1
-        self.panel = self.scalar
-        original(self, factor, *rest)
-        self.together = ir.PAIR
+    def swapped(self, *arguments):
+        pair = original(self, *arguments)
+        return pair._replace(operands=pair.operands[::-1])
 
     nodes, output = product((32, 32, 64), False, False)
     arrays = values(nodes)
     compare(run(nodes, output, arrays), wanted_product(arrays, False, False))
-    monkeypatch.setattr(PackedGemm, "pack", swapped)
+    monkeypatch.setattr(PackedGemm, "_packed_value", swapped)
     with pytest.raises(AssertionError):
         compare(run(nodes, output, arrays), wanted_product(arrays, False, False))
 

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from metaop.codegen.lowering.base.blocks import Tile
 from metaop.codegen.lowering.base.kernel import LoweredKernel
@@ -43,10 +44,27 @@ from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import Guard, Within
 from metaop.unified_graph.index_expr import IndexExpr
 from metaop.unified_graph.node import Node
-from metaop.unified_graph.symbolic import divides, hint_of, surely_equal
+from metaop.unified_graph.symbolic import divides, hint_of, is_symbolic, surely_equal
 
-# The number of panels, usually of eight rows, whose rows share one or two cache lines.
-_PANELS_OF_A_LINE = 4
+# The steps packed at a time where the tiles of a step are neighbours in memory: whole lines of few
+# pages are read, and whole lines are written.
+_STEPS_TOGETHER = 8
+
+
+class _Tiles(NamedTuple):
+    """The tiles of a factor in scratch memory: [tile][step][lane].
+
+    `outer` has the rows or columns of the factor, their extents and their number; `place` says
+    where a tile begins among them. Their loop has the name `axis`.
+    """
+
+    factor: Node
+    buffer: int
+    axis: str
+    extent: Extent
+    lanes: int
+    outer: tuple[tuple[int, ...], list[int], int]
+    place: Callable[[IndexExpr], IndexExpr]
 
 
 class PackedGemm(Tiling):
@@ -155,30 +173,40 @@ class PackedGemm(Tiling):
     # --- packing ------------------------------------------------------------------------------
 
     def _pack_right(self, start: IndexExpr, depth: int, columns: int) -> None:
-        known = len(self.values.reads)
-        with self.values.loop("s", self.strips, counted=True) as strip:
-            first = self._column_of(strip)
-            with self.values.loop("l", self.tile_columns, vector=True) as lane:
-                outer = (self.contraction.columns, self.columns, first + lane, columns)
-                offset = strip * (self._packed_steps()[0] * self.tile_columns) + lane
-                right = self.contraction.right
-                self.pack(right, self.right, outer, (start, depth), offset, self.tile_columns)
+        contraction, known, strides = self.contraction, len(self.values.reads), self.right_strides()
+        tiles = _Tiles(
+            contraction.right,
+            self.right,
+            "s",
+            self.strips,
+            self.tile_columns,
+            (contraction.columns, self.columns, columns),
+            self._column_of,
+        )
+        if self._has_plain_depth and strides is not None and strides["c"] == 1:
+            self._pack_across(tiles, (start, depth))
+        else:
+            self._pack_along(tiles, (start, depth))
         self.right_reads = self.values.reads[known:]
 
     def _pack_left(self, start: IndexExpr, depth: int, rows: int) -> None:
         if self.packs_rows:
             self._pack_rows(start, depth, rows)
             return
-        if self.rows_are_neighbours() and self.panel_blocks.total is None:
-            self._pack_across(start, depth, rows)
-            return
-        with self.values.loop("q", self.panels, counted=True) as panel:
-            first = self._row_of(panel)
-            with self.values.loop("r", self.pitch, vector=True) as lane:
-                outer = (self.contraction.rows, self.rows, first + lane, rows)
-                offset = panel * self._packed_steps()[1] + lane
-                left, inside = self.contraction.left, Within(lane, self.tile_rows)
-                self.pack(left, self.left, outer, (start, depth), offset, self.pitch, (inside,))
+        contraction = self.contraction
+        tiles = _Tiles(
+            contraction.left,
+            self.left,
+            "q",
+            self.panels,
+            self.pitch,
+            (contraction.rows, self.rows, rows),
+            self._row_of,
+        )
+        if self.rows_are_neighbours():
+            self._pack_across(tiles, (start, depth))
+        else:
+            self._pack_along(tiles, (start, depth), self.tile_rows)
 
     def _pack_rows(self, start: IndexExpr, depth: int, rows: int) -> None:
         """Packs the left factor row by row: lanes run along the depth."""
@@ -195,23 +223,40 @@ class PackedGemm(Tiling):
             value = ir.Apply("cast", (value,), self.left_panel, self.scalar)
             values.emit(ir.Store(self.left, values.sum(row * self.block_depth + step), value))
 
-    def _pack_across(self, start: IndexExpr, depth: int, rows: int) -> None:
-        """Packs several panels together whose rows of a step share a cache line."""
+    def _pack_across(self, tiles: _Tiles, bounds: tuple[IndexExpr, int]) -> None:
+        """Packs a few steps of all tiles, then the next ones."""
         values = self.values
-        steps, panels = self._packed_steps()[0], self.panel_blocks.tiles
-        group = math.gcd(panels, _PANELS_OF_A_LINE)
+        steps = self.block_depth // self.together
+        together = 1 if is_symbolic(steps) else math.gcd(steps, _STEPS_TOGETHER)
+        axes, extents, count = tiles.outer
         with (
-            values.loop("q", panels // group, counted=True) as first,
-            values.loop("k", steps) as step,
-            values.loop("u", group, "unroll") as one,
-            values.loop("r", self.pitch, vector=True) as lane,
+            values.loop("g", steps // together, counted=True) as group,
+            values.loop(tiles.axis, tiles.extent, counted=True) as tile,
         ):
-            panel = first * group + one
-            row = (self.first_panel + panel) * self.tile_rows + lane
-            outer = (self.contraction.rows, self.rows, row, rows)
-            value = self._packed_value(self.contraction.left, outer, (start, depth), step)
-            offset = values.sum((panel * steps + step) * self.pitch + lane)
-            values.emit(ir.Store(self.left, offset, value))
+            place = tiles.place(tile)
+            with (
+                values.loop("k", together) as inside,
+                values.loop("l", tiles.lanes, vector=True) as lane,
+            ):
+                step = group * together + inside
+                outer = (axes, extents, place + lane, count)
+                value = self._packed_value(tiles.factor, outer, bounds, step)
+                offset = (tile * steps + step) * tiles.lanes + lane
+                values.emit(ir.Store(tiles.buffer, values.sum(offset), value))
+
+    def _pack_along(
+        self, tiles: _Tiles, bounds: tuple[IndexExpr, int], lanes: int | None = None
+    ) -> None:
+        """Packs all steps of a tile, then the next tile; zeros stand behind so many `lanes`."""
+        values = self.values
+        size = self.block_depth // self.together * tiles.lanes
+        axes, extents, count = tiles.outer
+        with values.loop(tiles.axis, tiles.extent, counted=True) as tile:
+            place = tiles.place(tile)
+            with values.loop("l", tiles.lanes, vector=True) as lane:
+                outer, offset = (axes, extents, place + lane, count), tile * size + lane
+                guards = () if lanes is None else (Within(lane, lanes),)
+                self.pack(tiles.factor, tiles.buffer, outer, bounds, offset, tiles.lanes, guards)
 
     def _packed_value(
         self,
@@ -269,6 +314,8 @@ class PackedGemm(Tiling):
         found = bind_tiles(self.values, renamed, task)
         self.following = {blocks.name: index for blocks, index in zip(directions, found)}
         self.following[DEPTH_BLOCK] = (block + 1) % depth_blocks
+        # The group of steps with which a block begins.
+        self.following["g"] = index_expr.constant(0)
 
     # --- inner product and epilogue -----------------------------------------------------------
 
@@ -322,6 +369,11 @@ class PackedGemm(Tiling):
         values = self.values
         return values.bind_index(values.fresh("at"), values.sum(number), blocks.total - 1)
 
+    @property
+    def _has_plain_depth(self) -> bool:
+        """Whether the depth has no offsets of windows apart from its other axes."""
+        return not self.offset_axes and self.offsets_inside == 1
+
     def _ahead(self, left: Read, panel: IndexExpr, strip: IndexExpr) -> tuple[ir.Ahead, ...]:
         """The prefetches of the tile of a panel and a strip, whose rows begin at `left`."""
         found: list[ir.Ahead] = []
@@ -331,7 +383,7 @@ class PackedGemm(Tiling):
         if self.left_stride is not None:
             tile = panel, panels, strip, self.tile_rows
             found += left_prefetches(self.values, left, self.left_stride, tile)
-        if self.packed is None and not self.offset_axes and self.offsets_inside == 1:
+        if self.packed is None and self._has_plain_depth:
             at = panel, panels, self.tile_columns
             found += right_prefetches(self.values, self.right_reads, self.following, at)
         return tuple(found)
