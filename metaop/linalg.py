@@ -12,7 +12,6 @@ from metaop.tensor.functions.shaping import diagonal as _diagonal
 from metaop.tensor.linear_algebra.contractions import chain_matmul
 from metaop.tensor.linear_algebra.contractions import cross as _cross
 from metaop.tensor.linear_algebra.decompositions import (
-    LinAlgError,
     cholesky,
     eigh,
     eigvalsh,
@@ -26,6 +25,7 @@ from metaop.tensor.linear_algebra.decompositions import (
 from metaop.tensor.linear_algebra.determinants import det, slogdet
 from metaop.tensor.linear_algebra.eigen import eig, eigvals
 from metaop.tensor.linear_algebra.householder import householder_product
+from metaop.tensor.linear_algebra.lapack import LinAlgError
 from metaop.tensor.linear_algebra.ldl import ldl_factor, ldl_factor_ex, ldl_solve
 from metaop.tensor.linear_algebra.lu import lu, lu_factor, lu_factor_ex, lu_solve
 from metaop.tensor.linear_algebra.matrix_functions import matrix_exp, matrix_power

@@ -6,7 +6,7 @@ from metaop.elementwise.meta_op import apply
 from metaop.operators.expressions import in_compute_type
 from metaop.operators.reduction import vector_norm
 from metaop.reduce.meta_op import reduce_axes
-from metaop.reindex.views import take, unsqueeze
+from metaop.reindex.views import reshape, take, unsqueeze
 from metaop.unified_graph.composite import composite
 from metaop.unified_graph.node import Node
 
@@ -23,9 +23,13 @@ def pairwise(left: Node, right: Node, order: float) -> Node:
 
 @composite
 @in_compute_type
-def pair_distances(input: Node, rows: Node, others: Node, order: float) -> Node:
-    """The distances between the rows of a matrix numbered `rows` and `others`."""
-    return _norm_of(take(input, 0, rows) - take(input, 0, others), order)
+def pair_distances(input: Node, places: Node, order: float) -> Node:
+    """The distances at some places of the flattened matrix of all distances between rows.
+
+    Reading rows by number for each pair, and adding to them, takes longer than all distances.
+    """
+    distances = _norm_of(unsqueeze(input, 1) - unsqueeze(input, 0), order)
+    return take(reshape(distances, (distances.size,)), 0, places)
 
 
 def _norm_of(difference: Node, order: float) -> Node:

@@ -302,12 +302,9 @@ def pdist(input: Tensor, p: float = 2) -> Tensor:
         raise ShapeError(f"pdist: expected (N, M), got {list(input.shape)}", fix="use a matrix")
     if p < 0:
         raise ArgumentError(f"pdist: p must be 0 or more, got {p}", fix="use p=2")
-    pairs = np.triu_indices(input.shape[0], 1)
-    rows, others = (
-        from_array(np.ascontiguousarray(k, np.int64), dtypes.int64, input.device).call
-        for k in pairs
-    )
-    return wrap(record(distances.pair_distances, (input.call, rows, others), (float(p),)))
+    rows, others = np.triu_indices(input.shape[0], 1)
+    places = from_array(rows * len(input) + others, dtypes.int64, input.device)
+    return wrap(record(distances.pair_distances, (input.call, places.call), (float(p),)))
 
 
 ger = synonym("ger", outer)

@@ -7,14 +7,14 @@ singular value decomposition" (2016).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from metaop.elementwise.meta_op import broadcast_shapes
-from metaop.errors import ArgumentError, DTypeError, MetaopError, ShapeError, UnsupportedError
+from metaop.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
 from metaop.tensor.casting import casts_on_cpu, in_float32
 from metaop.tensor.core import Tensor
 from metaop.tensor.functions.creation import zeros_like
@@ -23,20 +23,10 @@ from metaop.tensor.functions.ranges import eye
 from metaop.tensor.functions.rearranging import diag_embed, tril, triu
 from metaop.tensor.functions.shaping import adjoint
 from metaop.tensor.host.host_function import host_function
+from metaop.tensor.linear_algebra.lapack import blas, on_host
 from metaop.tensor.surface import public
 
 Cotangents = Sequence["Tensor | None"]
-
-
-class LinAlgError(MetaopError, RuntimeError):
-    """A matrix without the property that was asked for: singular, not positive definite.
-
-    >>> try:
-    ...     metaop.linalg.inv(metaop.zeros(2, 2))
-    ... except metaop.linalg.LinAlgError as error:
-    ...     print(type(error).__name__)
-    LinAlgError
-    """
 
 
 class Eigen(NamedTuple):
@@ -83,30 +73,6 @@ def host_matrix(name: str, A: Tensor, square: bool = True) -> np.ndarray:
         kind = "batches of square matrices" if square else "matrices"
         raise ShapeError(f"linalg.{name}: A must be {kind}, but it is {list(A.shape)}")
     return A.detach()._array()
-
-
-def on_host(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """`function(*arguments)` with NumPy's error of linear algebra as LinAlgError."""
-    try:
-        return function(*arguments)
-    except np.linalg.LinAlgError as error:
-        raise LinAlgError(
-            f"linalg.{name}: {error}", fix="check the rank and the condition of the matrix"
-        ) from None
-
-
-def lapack(name: str, like: np.ndarray) -> Any:
-    """A function of LAPACK for the type of an array, from SciPy, which is loaded when needed."""
-    from scipy.linalg.lapack import get_lapack_funcs
-
-    return get_lapack_funcs((name,), (like,))[0]
-
-
-def blas(name: str, like: np.ndarray) -> Any:
-    """The same of BLAS."""
-    from scipy.linalg.blas import get_blas_funcs
-
-    return get_blas_funcs((name,), (like,))[0]
 
 
 @casts_on_cpu(in_float32)
@@ -205,7 +171,8 @@ def solve_triangular(
 
     matrix = host_matrix("solve_triangular", A)
     right = host_matrix("solve_triangular", B, square=False)
-    return host_function([A, B], [_substituted(matrix, right, upper, unitriangular)], backward)[0]
+    found = on_host("solve_triangular", _substituted, matrix, right, upper, unitriangular)
+    return host_function([A, B], [found], backward)[0]
 
 
 def _substituted(

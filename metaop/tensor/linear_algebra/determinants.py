@@ -15,10 +15,10 @@ from metaop.tensor.functions.shaping import adjoint
 from metaop.tensor.host.host_function import host_function
 from metaop.tensor.linear_algebra.decompositions import (
     Cotangents,
-    LinAlgError,
     host_matrix,
     inv,
 )
+from metaop.tensor.linear_algebra.lapack import LinAlgError, on_host
 from metaop.tensor.surface import public
 
 
@@ -46,7 +46,7 @@ def det(A: Tensor) -> Tensor:
         assert cotangent is not None
         return [_as_matrices(cotangent) * _cofactors(inputs[0], results[0])]
 
-    found = np.asarray(np.linalg.det(host_matrix("det", A)), A.dtype.numpy)
+    found = np.asarray(on_host("det", np.linalg.det, host_matrix("det", A)), A.dtype.numpy)
     return host_function([A], [found], backward)[0]
 
 
@@ -78,7 +78,7 @@ def _singular_cofactors(A: Tensor) -> Tensor:
     With `A = U diag(s) Vh` they are `conj(det(U Vh)) U diag(p) Vh`, where p leaves one singular
     value out of the product of all. So nothing is divided by 0.
     """
-    U, values, Vh = np.linalg.svd(host_matrix("det", A))
+    U, values, Vh = on_host("det", np.linalg.svd, host_matrix("det", A))
     phase = np.conj(np.linalg.det(U) * np.linalg.det(Vh))[..., None, None]
     phase = phase / np.abs(phase)
     signed = U * phase
@@ -159,7 +159,7 @@ def slogdet(A: Tensor) -> SignAndLogarithm:
         inverse = where(singular, float("nan"), inv(where(singular, identity, matrices)))
         return [_as_matrices(factor) * adjoint(inverse)]
 
-    sign, logarithm = np.linalg.slogdet(host_matrix("slogdet", A))
+    sign, logarithm = on_host("slogdet", np.linalg.slogdet, host_matrix("slogdet", A))
     found = [np.asarray(sign, A.dtype.numpy), np.asarray(logarithm, A.dtype.part.numpy)]
     return SignAndLogarithm(*host_function([A], found, backward))
 

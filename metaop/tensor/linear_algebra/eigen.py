@@ -12,7 +12,8 @@ from metaop.tensor.casting import casts_on_cpu, in_float32
 from metaop.tensor.core import Tensor
 from metaop.tensor.functions.ranges import eye
 from metaop.tensor.host.host_function import host_function
-from metaop.tensor.linear_algebra.decompositions import Cotangents, host_matrix, on_host, solve
+from metaop.tensor.linear_algebra.decompositions import Cotangents, host_matrix, solve
+from metaop.tensor.linear_algebra.lapack import on_host
 
 
 class ComplexEigen(NamedTuple):

@@ -12,6 +12,7 @@ from metaop.tensor.functions.ranges import eye
 from metaop.tensor.functions.rearranging import tril, triu
 from metaop.tensor.functions.shaping import adjoint
 from metaop.tensor.linear_algebra.decompositions import host_matrix, solve_triangular
+from metaop.tensor.linear_algebra.lapack import on_host
 from metaop.tensor.surface import public, synonym
 
 
@@ -33,7 +34,8 @@ def geqrf(input: Tensor) -> Reflections:
     tensor([[5.0000, 2.2000],
             [0.0000, 0.4000]])
     """
-    packed, factors = np.linalg.qr(host_matrix("geqrf", input, square=False), "raw")
+    matrices = host_matrix("geqrf", input, square=False)
+    packed, factors = on_host("geqrf", np.linalg.qr, matrices, "raw")
     made = (np.swapaxes(packed, -1, -2), factors)
     arrays = [np.ascontiguousarray(x, input.dtype.numpy) for x in made]
     return Reflections(*(from_array(x, input.dtype).to(device=input.device) for x in arrays))

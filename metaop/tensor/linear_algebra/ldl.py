@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from metaop.elementwise.meta_op import broadcast_shapes
 from metaop.tensor.core import Tensor, from_array
-from metaop.tensor.linear_algebra.decompositions import LinAlgError, host_matrix, lapack
+from metaop.tensor.linear_algebra.decompositions import host_matrix
+from metaop.tensor.linear_algebra.lapack import LinAlgError, lapack, on_host
 from metaop.unified_graph import dtype as dtypes
 
 
@@ -64,7 +66,9 @@ def ldl_factor_ex(
     info = np.zeros(A.shape[:-2], np.int32)
     factorize = lapack("hetrf" if hermitian and A.dtype.is_complex else "sytrf", matrices)
     for place in np.ndindex(*A.shape[:-2]) if matrices.size else ():
-        found, pivots[place], info[place] = factorize(matrices[place], lower=1)
+        found, pivots[place], info[place] = on_host(
+            "ldl_factor", partial(factorize, lower=1), matrices[place]
+        )
         matrices[place] = np.tril(found)
     if check_errors and info.any():
         raise LinAlgError(

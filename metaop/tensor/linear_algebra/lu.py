@@ -20,11 +20,10 @@ from metaop.tensor.functions.shaping import adjoint
 from metaop.tensor.host.host_function import host_function
 from metaop.tensor.linear_algebra.decompositions import (
     Cotangents,
-    LinAlgError,
     host_matrix,
-    lapack,
     solve_triangular,
 )
+from metaop.tensor.linear_algebra.lapack import LinAlgError, lapack, on_host
 from metaop.tensor.surface import public
 from metaop.unified_graph import dtype as dtypes
 
@@ -95,7 +94,7 @@ def _rows(matrix: Tensor, order: np.ndarray) -> Tensor:
 
 def _factorized(A: Tensor, pivot: bool) -> tuple[Tensor, Tensor, np.ndarray, np.ndarray]:
     """L, U, the exchanges and the order of the rows."""
-    packed, exchanges = _eliminated(host_matrix("lu", A, square=False), pivot)
+    packed, exchanges = on_host("lu", _eliminated, host_matrix("lu", A, square=False), pivot)
     rows, columns = packed.shape[-2:]
     count = min(rows, columns)
     order = _permutation(exchanges, rows)

@@ -16,7 +16,6 @@ from metaop.tensor.functions.shaping import adjoint
 from metaop.tensor.host.host_function import host_function
 from metaop.tensor.linear_algebra.decompositions import (
     Cotangents,
-    LinAlgError,
     cholesky,
     eigh,
     host_matrix,
@@ -26,6 +25,7 @@ from metaop.tensor.linear_algebra.decompositions import (
     solve_triangular,
     svdvals,
 )
+from metaop.tensor.linear_algebra.lapack import LinAlgError, on_host
 from metaop.tensor.linear_algebra.lu import first_zero, lu_factor_ex
 from metaop.tensor.surface import public
 from metaop.unified_graph import dtype as dtypes
@@ -281,14 +281,21 @@ def pinv(
     tensor([[0.5000, 0.0000],
             [0.0000, 0.0000]])
     """
+    return _pseudoinverse(A, atol, rcond if rtol is None else rtol, hermitian)[0]
+
+
+def _pseudoinverse(
+    A: Tensor, atol: Tolerance, rtol: Tolerance, hermitian: bool = False
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The pseudoinverse, the magnitudes of the singular values, and which of them count."""
     if 0 in A.shape[-2:]:
-        return adjoint(A) * 1
-    rtol = rcond if rtol is None else rtol
+        none = A.detach().real.new_zeros((*A.shape[:-2], 0))
+        return adjoint(A) * 1, none, none.gt(0)
     if hermitian:
         values, vectors = eigh(A.detach())
         left, right = vectors, adjoint(vectors)
     else:
-        decomposed = np.linalg.svd(host_matrix("pinv", A, square=False), False)
+        decomposed = on_host("pinv", np.linalg.svd, host_matrix("pinv", A, square=False), False)
         left, values, right = (
             from_array(np.ascontiguousarray(x), dtype).to(device=A.device)
             for x, dtype in zip(decomposed, (A.dtype, A.dtype.part, A.dtype))
@@ -310,7 +317,7 @@ def pinv(
         outer = turned @ X @ across
         return [gradient + outer - (outer @ X) @ A]
 
-    return host_function([A], [found._array()], backward)[0]
+    return host_function([A], [found._array()], backward)[0], magnitude, kept
 
 
 @public(method=True, precision=in_float32)
@@ -346,15 +353,16 @@ def lstsq(
         )
     vector = is_vector_batch(A, B)
     right = B.unsqueeze(-1) if vector else B
-    solution = pinv(A, rcond) @ right
+    inverse, singular, kept = _pseudoinverse(A, None, rcond)
+    solution = inverse @ right
     rank = A.new_empty(0, dtype=dtypes.int64)
     values = A.detach().real.new_empty(0)
     residuals = solution.real.flatten()[:0]
     rows, columns = A.shape[-2:]
     if driver != "gels":
-        rank = matrix_rank(A, rtol=rcond)
+        rank = kept.sum(-1)
     if driver in ("gelsd", "gelss"):
-        values = svdvals(A.detach())
+        values = singular
     whole = driver == "gels" or bool((rank == columns).all())
     if rows > columns and driver != "gelsy" and whole:
         residuals = (A @ solution - right).abs().square().sum(-2)
