@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
+
 from metaop.errors import ShapeError
 from metaop.tensor.casting import as_given
 from metaop.tensor.core import Tensor
 from metaop.tensor.functions.ranges import eye
 from metaop.tensor.linear_algebra.decompositions import inv
 from metaop.tensor.surface import public
+
+# Of the polynomial that approximates the exponential.
+_DEGREE = 18
 
 
 @public(method=True, out=True)
@@ -58,12 +63,29 @@ def matrix_exp(A: Tensor) -> Tensor:
         )
     squarings = _squarings(A)
     scaled = A / 2.0**squarings
-    identity = eye(A.shape[-1], dtype=A.dtype, device=A.device)
-    result = identity + scaled / 18
-    for degree in range(17, 0, -1):
-        result = identity + (scaled @ result) / degree
+    result = _taylor(scaled)
     for step in range(int(squarings.max()) if A.numel() else 0):
         result = (result @ result).where(step < squarings, result)
+    return result
+
+
+def _taylor(A: Tensor) -> Tensor:
+    """The Taylor polynomial of the exponential, as a polynomial in the fourth power of A.
+
+    Its coefficients are polynomials of the lower powers, so that seven products are enough (M.
+    Paterson and L. Stockmeyer, "On the number of nonscalar multiplications necessary to evaluate
+    polynomials", 1973).
+    """
+    square = A @ A
+    powers = [eye(A.shape[-1], dtype=A.dtype, device=A.device), A, square, A @ square]
+    fourth = square @ square
+    result: Tensor | None = None
+    for first in range(_DEGREE - _DEGREE % 4, -1, -4):
+        count = min(4, _DEGREE + 1 - first)
+        terms = [powers[k] / math.factorial(first + k) for k in range(count)]
+        part = sum(terms[1:], terms[0])
+        result = part if result is None else fourth @ result + part
+    assert result is not None
     return result
 
 
