@@ -123,16 +123,22 @@ class Profile(executor.Watcher):
     def _repr_html_(self) -> str:
         return table(self._rows(), _HEAD)
 
-    def _rows(self) -> list[tuple[str, str, str, str]]:
+    def by_kernel(self) -> list[tuple[str, int, int]]:
+        """Name, calls and nanoseconds of each kernel, the longest first."""
         totals: dict[str, tuple[int, int]] = {}
         for run in self.runs:
             for kernel in run.kernels:
                 count, time = totals.get(kernel.name, (0, 0))
                 totals[kernel.name] = count + 1, time + kernel.end - kernel.start
-        whole = sum(time for _, time in totals.values()) or 1
+        longest_first = sorted(totals.items(), key=lambda item: -item[1][1])
+        return [(name, count, time) for name, (count, time) in longest_first]
+
+    def _rows(self) -> list[tuple[str, str, str, str]]:
+        kernels = self.by_kernel()
+        whole = sum(time for _, _, time in kernels) or 1
         return [
             (str(count), f"{time / 1e6:.3f}", f"{time / whole:.1%}", name)
-            for name, (count, time) in sorted(totals.items(), key=lambda item: -item[1][1])
+            for name, count, time in kernels
         ]
 
     def by_line(self) -> list[LineTime]:

@@ -225,7 +225,7 @@ class StateMixin:
             copied._metadata = metadata  # type: ignore[attr-defined]
         self.__load_tree(copied, "", metadata or {}, assign, keys, errors)
         if strict:
-            for kind, names in (("Missing", keys[0]), ("Unexpected", keys[1])):
+            for kind, names in (("Unexpected", keys[1]), ("Missing", keys[0])):
                 if names:
                     listed = ", ".join(f'"{name}"' for name in names)
                     errors.insert(0, f"{kind} key(s) in state_dict: {listed}. ")

@@ -303,11 +303,11 @@ class Optimizer:
         return self._load_state_dict_post_hooks.add(hook, prepend=prepend)
 
     def __repr__(self) -> str:
-        lines = [f"{type(self).__name__} ("]
+        groups = []
         for index, group in enumerate(self.param_groups):
-            lines.append(f"Parameter Group {index}")
-            lines += (f"    {k}: {group[k]}" for k in sorted(group) if k != "params")
-        return "\n".join([*lines, ")"])
+            settings = (f"    {k}: {group[k]}" for k in sorted(group) if k != "params")
+            groups.append("\n".join([f"Parameter Group {index}", *settings, ""]))
+        return f"{type(self).__name__} (\n" + "\n".join(groups) + ")"
 
 
 def refuse_sparse(optimizer: Optimizer) -> NoReturn:

@@ -9,8 +9,8 @@ from metaop.tensor import (
 from metaop.tensor.functions import (
     activations, comparison, complex_numbers, conversion, counting, creation,
     finite_differences, indexing, joining, memory, ordering, places, pointwise, random, ranges,
-    rearranging, reductions, scans, scattering, selection, shaping, special_functions,
-    spectrograms, strided_views, windows,
+    rearranging, reductions, scans, scattering, segment_reduction, selection, shaping,
+    special_functions, spectrograms, strided_views, windows,
 )
 from metaop.tensor.host import dlpack, element_calls, host_pointwise
 from metaop.tensor.linear_algebra import (

@@ -13,6 +13,7 @@ from metaop.tensor.core import Tensor
 from metaop.tensor.grad_fn import GradFn
 from metaop.tensor.promotion import defaults
 from metaop.unified_graph import dtype as dtypes
+from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.tensor_type import META
 
 
@@ -184,12 +185,10 @@ def text_of(input: Tensor, prefix: str = "tensor(") -> str:
     if placement is not None:
         if not placement.world.owned:
             # This rank has nothing of the value.
-            return _with_suffixes(f"{prefix}...", [f"size={tuple(input.shape)}", str(placement)], 0)
+            return with_suffixes(f"{prefix}...", [f"size={tuple(input.shape)}", str(placement)], 0)
         suffixes += [str(placement), f"sbp={input.sbp}"]
     elif input.device.type != "cpu":
         suffixes.append(f"device='{input.device}'")
-    usual = (defaults.dtype, defaults.dtype.whole, dtypes.int64, dtypes.bool_)
-    natural = input.dtype in usual
     size = input.numel()
     if input.device is META:
         suffixes.append(f"size={tuple(input.shape)}")
@@ -203,18 +202,49 @@ def text_of(input: Tensor, prefix: str = "tensor(") -> str:
             suffixes.append(f"dtype={input.dtype}")
         body = "[]"
     else:
-        if not natural:
+        if not _goes_without_saying(input.dtype):
             suffixes.append(f"dtype={input.dtype}")
-        values = input._array()
-        if input.dtype.itemsize == 2 and input.dtype.kind == "float":
-            values = values.astype(np.float32)
-        summarize = size > options.threshold
-        formatter = formatter_of(_edges(values) if summarize else values)
-        body = _block(values, len(prefix), formatter, summarize)
+        body = elements_text(input, len(prefix))
     if input.requires_grad:
         name = gradient_function_name(input)
         suffixes.append(f"grad_fn=<{name}>" if name else "requires_grad=True")
-    return _with_suffixes(prefix + body, suffixes, len(prefix))
+    return with_suffixes(prefix + body, suffixes, len(prefix))
+
+
+def _goes_without_saying(dtype: DType) -> bool:
+    return dtype in (defaults.dtype, defaults.dtype.whole, dtypes.int64, dtypes.bool_)
+
+
+def elements_text(input: Tensor, indent: int) -> str:
+    """The elements in brackets; lines after the first begin with `indent` spaces."""
+    if input.numel() == 0:
+        return "[]"
+    values = input._array()
+    if input.dtype.itemsize == 2 and input.dtype.kind == "float":
+        values = values.astype(np.float32)
+    summarize = values.size > options.threshold
+    formatter = formatter_of(_edges(values) if summarize else values)
+    return _block(values, indent, formatter, summarize)
+
+
+def sparse_text_of(input: Any, parts: dict[str, Tensor]) -> str:
+    """A sparse tensor as `repr` shows it: the dense tensors that it consists of, and their form."""
+    texts = []
+    for name, part in parts.items():
+        start = f"{name}=tensor("
+        extent = f", size={tuple(part.shape)}" if part.numel() == 0 else ""
+        texts.append(start + elements_text(part, len("tensor(" + start)) + extent + ")")
+    indent = len("tensor(")
+    suffixes = [f"size={tuple(input.shape)}", f"nnz={input._nnz()}"]
+    if not _goes_without_saying(input.dtype):
+        suffixes.append(f"dtype={input.dtype}")
+    suffixes.append(f"layout={input.layout}")
+    values = parts["values"]
+    if values.requires_grad:
+        name = gradient_function_name(values)
+        suffixes.append(f"grad_fn=<{name}>" if name else "requires_grad=True")
+    text = "tensor(" + (",\n" + " " * indent).join(texts)
+    return with_suffixes(text, suffixes, indent, own_line="indices" in parts)
 
 
 def gradient_function_name(input: Tensor) -> str:
@@ -222,8 +252,9 @@ def gradient_function_name(input: Tensor) -> str:
     return "" if input.is_leaf else GradFn(input.call).name()
 
 
-def _with_suffixes(text: str, suffixes: list[str], indent: int) -> str:
-    length = len(text) - text.rfind("\n") + 1
+def with_suffixes(text: str, suffixes: list[str], indent: int, own_line: bool = False) -> str:
+    """The text with suffixes in lines of the set width, and the bracket that closes it."""
+    length = options.linewidth if own_line else len(text) - text.rfind("\n") + 1
     for suffix in suffixes:
         if length + len(suffix) + 2 > options.linewidth:
             text += ",\n" + " " * indent + suffix

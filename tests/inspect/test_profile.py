@@ -58,3 +58,15 @@ def test_everything_is_switched_off_again() -> None:
         raise ZeroDivisionError
     work()
     assert not result.runs and not observers and not watched.locations
+
+
+def test_averages_can_be_walked_through() -> None:
+    x = metaop.randn(64, 64)
+    with metaop.profiler.profile() as result:
+        for _ in range(3):
+            (x.exp() + 1).sum().item()
+    averages = result.key_averages()
+    assert averages and all(event.key in averages.table() for event in averages)
+    assert averages[0].cpu_time_total == max(event.self_cpu_time_total for event in averages)
+    assert averages[0].cpu_time * averages[0].count == pytest.approx(averages[0].cpu_time_total)
+    assert sum(event.count for event in averages) >= 3

@@ -177,6 +177,25 @@ def test_diagonals_and_old_names() -> None:
     assert "nnz=6, layout=metaop.sparse_coo" in repr(old)
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_printed_as_in_torch() -> None:
+    texts = []
+    for framework in (pytest.importorskip("torch"), metaop):
+        places, values = framework.tensor([[0, 1, 1], [2, 0, 2]]), framework.tensor([1.0, 2.5, 3.0])
+        printed = [
+            framework.sparse_coo_tensor(places, values, (2, 3)),
+            framework.sparse_coo_tensor(places, values.double(), (2, 3), requires_grad=True),
+            framework.sparse_coo_tensor(places, values.long(), (2, 3)),
+            framework.sparse_coo_tensor(places, framework.ones(3, 4), (2, 3, 4)),
+            framework.zeros(2, 3).to_sparse(),
+            framework.arange(3000.0).view(3, 1000).to_sparse(),
+            framework.sparse_csr_tensor(framework.tensor([0, 1, 3]), places[1], values, (2, 3)),
+            framework.eye(3).to_sparse_csc(),
+        ]
+        texts.append([str(one).replace("torch", "metaop") for one in printed])
+    assert texts[1] == texts[0]
+
+
 def test_the_same_as_in_torch() -> None:
     torch = pytest.importorskip("torch")
     theirs = torch.sparse_coo_tensor(

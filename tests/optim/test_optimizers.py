@@ -295,6 +295,16 @@ def test_errors_and_text():
     assert repr(optim.Adam([parameter])) == wanted
 
 
+def test_printed_as_in_torch():
+    texts = []
+    for framework in (torch, metaop):
+        groups = [{"params": [framework.nn.Parameter(framework.ones(2))]} for _ in range(3)]
+        groups[1]["weight_decay"] = 0.5
+        optimizers = [framework.optim.SGD(groups[:1]), framework.optim.AdamW(groups, lr=0.1)]
+        texts.append([repr(optimizer) for optimizer in optimizers])
+    assert texts[1] == texts[0]
+
+
 def test_named_parameters():
     model = nn.Linear(2, 3)
     optimizer = optim.SGD(model.named_parameters(), lr=0.1)

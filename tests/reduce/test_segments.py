@@ -10,6 +10,7 @@ import pytest
 
 import metaop
 from metaop import inspect
+from metaop.errors import ArgumentError, DimensionError, DTypeError
 from metaop.graph import segment_reduce
 from tests.helpers import check_derivatives
 
@@ -106,3 +107,47 @@ def test_a_file_keeps_what_they_compute(tmp_path: Any) -> None:
     x = metaop.rand(sum(SIZES), 4)
     metaop.export(function, x, tmp_path / "m.mo")
     assert metaop.allclose(metaop.load_program(tmp_path / "m.mo")(x), function(x))
+
+
+@pytest.mark.parametrize("reduce", ["sum", "mean", "prod", "max", "min"])
+@pytest.mark.parametrize("initial", [None, 0.5])
+def test_segment_reduce_is_pytorchs(reduce: str, initial: float | None) -> None:
+    torch = pytest.importorskip("torch")
+    places = [
+        ((13, 2), 0, "lengths", [0, 3, 0, 9, 1, 0]),
+        ((7,), 0, "offsets", [0, 2, 2, 5]),  # the last elements belong to no segment
+        ((2, 5, 3), 1, "lengths", [[1, 4], [5, 0]]),
+        ((2, 5), -1, "offsets", [[0, 2, 5], [1, 1, 4]]),
+    ]
+    for shape, axis, name, segments in places:
+        values = generator.standard_normal(shape)
+        found = []
+        for framework in (torch, metaop):
+            data = framework.tensor(values, requires_grad=True)
+            options: Any = {name: framework.tensor(segments), "axis": axis, "initial": initial}
+            result = framework.segment_reduce(data, reduce, **options)
+            framework.where(framework.isfinite(result), result.sin(), 0.0).sum().backward()
+            found.append((result.detach().numpy(), data.grad.numpy()))
+        for wanted, ours in zip(*found):
+            np.testing.assert_allclose(ours, wanted, rtol=1e-12, atol=1e-12)
+
+
+def test_segment_reduce_divides_gradients_among_equal_elements() -> None:
+    # PyTorch 2.13 does so only where the gradient is positive.
+    data = metaop.tensor([3.0, 3.0, 1.0], requires_grad=True)
+    found = metaop.segment_reduce(data, "max", lengths=metaop.tensor([3]), initial=3.0)
+    (-found).sum().backward()
+    assert data.grad is not None and data.grad.tolist() == [-0.5, -0.5, 0.0]
+
+
+def test_segment_reduce_checks_its_segments() -> None:
+    data, lengths = metaop.arange(4.0), metaop.tensor([1, 2])
+    with pytest.raises(ArgumentError, match="add up to the extent 4 of axis 0"):
+        metaop.segment_reduce(data, "sum", lengths=lengths)
+    assert metaop.segment_reduce(data, "sum", lengths=lengths, unsafe=True).tolist() == [0.0, 3.0]
+    with pytest.raises(ArgumentError, match="Either lengths or offsets"):
+        metaop.segment_reduce(data, "sum")
+    with pytest.raises(DimensionError, match="last dimension of lengths"):
+        metaop.segment_reduce(data.reshape(2, 2), "sum", lengths=lengths, axis=1)
+    with pytest.raises(DTypeError, match="int64"):
+        metaop.segment_reduce(data.long(), "sum", lengths=metaop.tensor([4]))

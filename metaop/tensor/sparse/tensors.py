@@ -20,6 +20,7 @@ from metaop.errors import ArgumentError, ShapeError, UnsupportedError
 from metaop.operators.segments import sum_of_rows
 from metaop.tensor.arguments import WHOLE
 from metaop.tensor.core import Tensor, from_array, wrap
+from metaop.tensor.printing import sparse_text_of
 from metaop.tensor.size import Size
 from metaop.tensor.sparse.layouts import layout, sparse_coo, sparse_csc, sparse_csr
 from metaop.unified_graph import dtype as dtypes
@@ -126,15 +127,12 @@ class SparseTensor:
 
     def __repr__(self) -> str:
         if self.is_sparse_csr:
-            coordinates = f"crow_indices={self.crow_indices()}, col_indices={self.col_indices()}"
+            parts = {"crow_indices": self.crow_indices(), "col_indices": self.col_indices()}
         elif self.layout is sparse_csc:
-            coordinates = f"ccol_indices={self.ccol_indices()}, row_indices={self.row_indices()}"
+            parts = {"ccol_indices": self.ccol_indices(), "row_indices": self.row_indices()}
         else:
-            coordinates = f"indices={self._indices()}"
-        return (
-            f"tensor({coordinates}, values={self._held}, size={tuple(self.shape)}, "
-            f"nnz={self._nnz()}, layout={self.layout})"
-        )
+            parts = {"indices": self._indices()}
+        return sparse_text_of(self, {**parts, "values": self._held})
 
     # --- its parts ------------------------------------------------------------------------------
 
