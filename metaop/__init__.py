@@ -30,8 +30,8 @@ from metaop.tensor.grad_mode import (
     set_grad_enabled,
 )
 from metaop.tensor.sparse.layouts import (
-    channels_last, channels_last_3d, contiguous_format, layout, memory_format, preserve_format,
-    sparse_coo, sparse_csc, sparse_csr, strided,
+    channels_last, channels_last_3d, contiguous_format, layout, legacy_contiguous_format,
+    memory_format, preserve_format, sparse_coo, sparse_csc, sparse_csr, strided,
 )
 from metaop.tensor.legacy import set_default_tensor_type, typed_tensors
 from metaop.tensor.options import get_default_device, set_default_device

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,7 @@ from metaop.differentiation.saved_values import overwritten, overwritten_error
 from metaop.differentiation.unsummed import Unsummed, summed
 from metaop.errors import GradientError, UnsupportedError, describe_location
 from metaop.unified_graph.composite import composite
-from metaop.unified_graph.cut import forget_released, residual_parts
+from metaop.unified_graph.cut import forget_released, recorder, residual_parts
 from metaop.unified_graph.node import Node
 from metaop.unified_graph.recording import Call, modes, part, record
 
@@ -153,10 +153,12 @@ def backward(
     previous, modes.gradients = modes.gradients, create_graph
     order = _reverse_order([call for call, _ in roots], needed)
     try:
-        for call in order:
-            was_computed = call.buffer is not None
-            if _visit(call, pending, found, wanted, accumulate, needed, is_part):
-                spent.append((call, was_computed))
+        # Hooks and gradients in user code may read values, in every step of a loop.
+        with recorder.holding(lambda: _values_held(pending, found)):
+            for call in order:
+                was_computed = call.buffer is not None
+                if _visit(call, pending, found, wanted, accumulate, needed, is_part):
+                    spent.append((call, was_computed))
     except BaseException:
         at_end.clear()
         raise
@@ -169,6 +171,13 @@ def backward(
     while at_end:
         at_end.pop(0)()
     return {call: found[variable] for call, variable in asked.items() if variable in found}
+
+
+def _values_held(pending: Pending, found: dict[Variable, Cotangent]) -> Iterator[Call]:
+    """The cotangents that a backward pass has recorded and not yet passed on."""
+    waiting = (cotangent for slots in pending.values() for cotangent in slots.values())
+    for cotangent in (*waiting, *found.values()):
+        yield cotangent.values if isinstance(cotangent, Unsummed) else cotangent
 
 
 def _release(call: Call, was_computed: bool) -> None:

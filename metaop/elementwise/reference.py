@@ -22,6 +22,17 @@ def _through_float64(function: Callable[[float], float]) -> Callable[[Array], Ar
     return on_arrays
 
 
+def _in_float64(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """The function of arrays of float64 on arrays of any dtype, without warnings."""
+
+    def on_arrays(x: Array) -> Array:
+        x = np.asarray(x)
+        with np.errstate(all="ignore"):
+            return np.asarray(function(x.astype(np.float64))).astype(x.dtype)
+
+    return on_arrays
+
+
 def _log_gamma(x: float) -> float:
     if math.isfinite(x) and x <= 0 and x == math.floor(x):
         return math.inf
@@ -31,53 +42,51 @@ def _log_gamma(x: float) -> float:
         return math.inf
 
 
-def _digamma(x: float) -> float:
-    """Reflection to the right half plane, recurrence to x >= 10, asymptotic series."""
-    if x == 0:
-        return math.copysign(math.inf, -x)
-    if math.isnan(x) or x == -math.inf or (x < 0 and x == math.floor(x)):
-        return math.nan
-    if x == math.inf:
-        return x
-    if x < 0:
-        # The distance to the next integer is exact, so tan keeps its precision far from zero.
-        return _digamma(1 - x) - math.pi / math.tan(math.pi * (x - round(x)))
-    shift = 0.0
-    while x < 10:
-        shift -= 1 / x
-        x += 1
-    return shift + math.log(x) - 0.5 / x - _even_series(x, DIGAMMA_SERIES)
-
-
-def _trigamma(x: float) -> float:
-    """The derivative of digamma, by the same three steps."""
-    if math.isnan(x) or x == -math.inf:
-        return math.nan
-    if x == math.inf:
-        return 0.0
-    if x <= 0 and x == math.floor(x):
-        return math.inf
-    if x < 0:
-        ratio = math.pi / math.sin(math.pi * (x - round(x)))
-        return ratio * ratio - _trigamma(1 - x)
-    shift = 0.0
-    while x < 10:
-        shift += 1 / (x * x) if x > 1e-154 else math.inf
-        x += 1
-    return shift + 1 / x + 0.5 / (x * x) + _even_series(x, TRIGAMMA_SERIES) / x
-
-
 # Bernoulli numbers B(2k) over 2k, and B(2k) themselves, k = 1, 2, …
 TRIGAMMA_SERIES = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
 DIGAMMA_SERIES = tuple(b / (2 * k + 2) for k, b in enumerate(TRIGAMMA_SERIES))
 
 
-def _even_series(x: float, coefficients: tuple[float, ...]) -> float:
+def _even_series(x: Array, coefficients: tuple[float, ...]) -> Array:
     square = 1 / (x * x)
-    total = 0.0
+    total = np.zeros_like(x)
     for coefficient in reversed(coefficients):
         total = (total + coefficient) * square
     return total
+
+
+@_in_float64
+def digamma(x: Array) -> Array:
+    """Reflection to the right half plane, recurrence to x >= 10, asymptotic series."""
+    positive = np.where(x < 0, 1 - x, x)
+    shift = np.zeros_like(x)
+    for _ in range(10):
+        below = positive < 10
+        shift -= np.where(below, 1 / positive, 0)
+        positive = positive + below
+    series = _even_series(positive, DIGAMMA_SERIES)
+    found = shift + np.log(positive) - 0.5 / positive - series
+    # The distance to the next integer is exact, so tan keeps its precision far from zero.
+    reflected = found - math.pi / np.tan(math.pi * (x - np.rint(x)))
+    found = np.where(x < 0, np.where(x == np.floor(x), np.nan, reflected), found)
+    return np.where(x == 0, np.copysign(np.inf, -x), found)
+
+
+@_in_float64
+def trigamma(x: Array) -> Array:
+    """The derivative of digamma, by the same three steps."""
+    positive = np.where(x < 0, 1 - x, x)
+    shift = np.zeros_like(x)
+    for _ in range(10):
+        below = positive < 10
+        shift += np.where(below, 1 / (positive * positive), 0)
+        positive = positive + below
+    series = _even_series(positive, TRIGAMMA_SERIES) / positive
+    found = shift + 1 / positive + 0.5 / (positive * positive) + series
+    ratio = math.pi / np.sin(math.pi * (x - np.rint(x)))
+    found = np.where(x < 0, ratio * ratio - found, found)
+    found = np.where((x <= 0) & (x == np.floor(x)), np.inf, found)
+    return np.where(x == -np.inf, np.nan, found)
 
 
 def _inverse_erf(y: float) -> float:
@@ -104,8 +113,6 @@ erf = _through_float64(math.erf)
 erfc = _through_float64(math.erfc)
 erfinv = _through_float64(_inverse_erf)
 lgamma = _through_float64(_log_gamma)
-digamma = _through_float64(_digamma)
-trigamma = _through_float64(_trigamma)
 
 
 def sign(x: Array) -> Array:

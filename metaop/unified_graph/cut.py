@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Protocol
@@ -33,11 +34,13 @@ class _Recording:
     `room` is how many handles there may be before dead ones are dropped.
     """
 
-    __slots__ = ("handles", "paused", "room", "thread")
+    __slots__ = ("handles", "holders", "paused", "room", "thread")
 
     def __init__(self) -> None:
         self.thread = ref(threading.current_thread())
         self.handles: list[ref[Any]] = []
+        # What gives the values that backward passes in progress hold without a handle.
+        self.holders: list[Callable[[], Iterable[Call]]] = []
         self.paused = False
         self.room = 0
 
@@ -123,7 +126,23 @@ class Recorder:
                 self._all.remove(other)
         pending = own.pending()
         own.handles = [handle for _, handle in pending] if keep else []
-        return list(dict.fromkeys(call for call, _ in pending))
+        roots = dict.fromkeys(call for call, _ in pending)
+        for held in own.holders:
+            roots.update(dict.fromkeys(call for call in held() if call.is_pending))
+        return list(roots)
+
+    @contextmanager
+    def holding(self, held: Callable[[], Iterable[Call]]) -> Iterator[None]:
+        """Inside, every cut of this thread also computes the values that `held` gives then.
+
+        Otherwise each cut would compute again what the ones before it computed on the way.
+        """
+        holders = self.own.holders
+        holders.append(held)
+        try:
+            yield
+        finally:
+            holders.pop()
 
     def reads(self, buffer: Any) -> bool:
         """Whether a pending call that this thread can see reads a buffer."""

@@ -418,6 +418,50 @@ def test_reading_a_loss_before_backward_computes_nothing_twice(
     assert len(computed) == len(set(computed)) and len(computed) > 5
 
 
+class _Reading(metaop.autograd.Function):
+    """A product with 2 whose gradient reads the cotangent."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: Any) -> Any:
+        return metaop.tensor(2 * cotangent.numpy())
+
+
+def _read_by_a_hook(x: Any) -> Any:
+    y = x * 2
+    y.register_hook(lambda cotangent: cotangent * float(cotangent.sum() != 0))
+    return y
+
+
+@pytest.mark.parametrize(
+    "step", [lambda x: metaop.linalg.solve(x, x + 1), _Reading.apply, _read_by_a_hook]
+)
+def test_reading_values_in_each_step_of_a_backward_pass_takes_linear_time(
+    monkeypatch: pytest.MonkeyPatch, step: Callable[[Any], Any]
+) -> None:
+    counts = []
+
+    class Counting(executor.Watcher):
+        def begun(self, subgraph: Any) -> None:
+            counts[-1] += len(subgraph.order)
+
+    monkeypatch.setattr(executor, "watchers", [Counting()])
+    for steps in (8, 16):
+        counts.append(0)
+        x = metaop.eye(3, dtype=metaop.float64).requires_grad_()
+        y = x * 1
+        for _ in range(steps):
+            y = y - 0.1 * step(y + x) @ y
+        counts[-1] = 0
+        y.sum().backward()
+        x.grad.tolist()
+    # Each step finds what the one before it has passed on, and computes only its own part.
+    assert counts[1] < 2.3 * counts[0]
+
+
 def test_anomalies_are_named_with_the_line_that_called_the_operator() -> None:
     x = metaop.zeros(2, requires_grad=True)
     with metaop.autograd.set_detect_anomaly(True):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -249,3 +251,14 @@ def test_gradients_of_gamma_samples(concentration: float) -> None:
     wanted = torch._standard_gamma_grad(torch.tensor(shapes), torch.tensor(samples))
     # PyTorch's own approximation is good to about 5e-4.
     np.testing.assert_allclose(_slope(shapes, samples), wanted.numpy(), rtol=1e-3)
+
+
+def test_gradients_of_many_gamma_samples_take_no_call_for_each() -> None:
+    calls = []
+    shapes = np.linspace(0.1, 9, 2000)
+    sys.setprofile(lambda frame, event, argument: calls.append(event))
+    try:
+        _slope(shapes, shapes * 1.1)
+    finally:
+        sys.setprofile(None)
+    assert len(calls) < len(shapes)

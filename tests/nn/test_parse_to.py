@@ -23,6 +23,7 @@ torch = pytest.importorskip("torch")
         lambda lib: ((None, lib.int8), {}),
         lambda lib: ((), {}),
         lambda lib: ((), {"memory_format": lib.channels_last}),
+        lambda lib: ((), {"memory_format": lib.legacy_contiguous_format}),
     ],
 )
 def test_it_tells_what_pytorch_tells(arguments: Any) -> None:
