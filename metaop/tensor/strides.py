@@ -104,6 +104,7 @@ def is_row_major(shape: Shape, strides: tuple[int, ...]) -> bool:
     return all(n == 1 or a == b for n, a, b in zip(shape, strides, dense))
 
 
+@lru_cache(maxsize=4096)
 def has_overlap(base: Shape, steps: Steps) -> bool:
     """Whether a view shows an element at several indices because a dimension was expanded."""
     layout = view_layout(base, steps)
