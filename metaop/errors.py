@@ -138,6 +138,10 @@ class UnsupportedError(MetaopError, NotImplementedError):
     """Something that PyTorch has and metaop does not."""
 
 
+class MissingPackageError(UnsupportedError, ImportError):
+    """A part of metaop that needs a package which is not installed."""
+
+
 class DistributedError(MetaopError, RuntimeError):
     """Ranks that diverge, or that are missing.
 

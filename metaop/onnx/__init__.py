@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from metaop.errors import UnsupportedError
+from metaop.errors import MissingPackageError
 from metaop.onnx.exporting.options import (
     OperatorExportTypes,
     TrainingMode,
@@ -42,10 +42,6 @@ _HOMES = {
     "export": "exporting.export",
     "load": "module",
 }
-
-
-class MissingPackageError(UnsupportedError, ImportError):
-    """Raised if the package onnx is not installed."""
 
 
 def __getattr__(name: str) -> Any:

@@ -6,13 +6,9 @@ import argparse
 import sys
 from typing import Any
 
-from metaop.errors import MetaopError, UnsupportedError
+from metaop.errors import MetaopError, MissingPackageError
 
 _PACKAGES = ("starlette", "uvicorn", "prometheus_client")
-
-
-class MissingPackageError(UnsupportedError, ImportError):
-    """Raised if a package that only servers need is not installed."""
 
 
 def add_command(commands: Any) -> None:

@@ -25,7 +25,7 @@ from metaop.errors import (
 )
 from metaop.profiler import tensorboard_trace_handler
 from metaop.utils.checkpoint import checkpoint
-from metaop.utils.tensorboard import SummaryWriter
+from metaop.utils.tensorboard.writer import SummaryWriter
 
 Z = metaop.complex(metaop.ones(2), metaop.ones(2))
 X = metaop.ones(8)

@@ -17,8 +17,8 @@ CLASSES = {
     for name, value in vars(errors).items()
     if isinstance(value, type) and issubclass(value, errors.MetaopError)
 }
-# Raised by a GPU alone; its program is marked `py`, which no test runs.
-ELSEWHERE = {"OutOfMemoryError"}
+# Raised by a GPU alone, or where packages are missing; programs marked `py` are run by no test.
+ELSEWHERE = {"MissingPackageError", "OutOfMemoryError"}
 
 
 def programs(name: str) -> list[str]:

@@ -12,17 +12,20 @@ from typing import Any
 
 import numpy as np
 
-from metaop.errors import UnsupportedError
+from metaop.errors import MissingPackageError, UnsupportedError
 from metaop.tensor.core import Tensor
 
 
-def _package() -> Any:
-    """The modules of the tensorboard package that files are written with."""
+def package() -> Any:
+    """The modules of the tensorboard package that files are written with.
+
+    Raises MissingPackageError where it is not installed.
+    """
     try:
         from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2, tensor_shape_pb2
         from tensorboard.summary.writer import event_file_writer
     except ImportError as error:
-        raise UnsupportedError(
+        raise MissingPackageError(
             "metaop.utils.tensorboard needs the tensorboard package, which is not installed",
             fix="pip install tensorboard",
         ) from error
@@ -55,7 +58,7 @@ class FileWriter:
     def __init__(
         self, log_dir: str, max_queue: int = 10, flush_secs: int = 120, filename_suffix: str = ""
     ) -> None:
-        self.package = _package()
+        self.package = package()
         self._log_dir = str(log_dir)
         self._writer = self.package.files.EventFileWriter(
             self._log_dir, max_queue, flush_secs, filename_suffix
@@ -89,8 +92,8 @@ class FileWriter:
 class SummaryWriter:
     """Writes the story of a run into `log_dir` (`runs/TIME_HOST` by default).
 
-    Raises UnsupportedError when the tensorboard package is not installed, and for `purge_step`,
-    `double_precision` and `max_bins`, which would change what is written.
+    Raises MissingPackageError when the tensorboard package is not installed, and UnsupportedError
+    for `purge_step`, `double_precision` and `max_bins`, which would change what is written.
     """
 
     def __init__(
@@ -300,7 +303,7 @@ def _png(pixels: np.ndarray) -> bytes:
     try:
         from PIL import Image
     except ImportError as error:
-        raise UnsupportedError(
+        raise MissingPackageError(
             "pictures in event files need pillow, which is not installed",
             fix="pip install pillow",
         ) from error

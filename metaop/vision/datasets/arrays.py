@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from metaop.errors import UnsupportedError
 from metaop.vision.datasets.base import Folder, Transform, VisionDataset, one_of
 
 
@@ -50,12 +49,8 @@ class SVHN(_Photographs):
         super().__init__(root, transform=transform, target_transform=target_transform)
         self.split = one_of("split", split, ("train", "test", "extra"))
         path = self.find(f"{split}_32x32.mat")
-        try:
-            from scipy.io import loadmat
-        except ImportError as error:
-            raise UnsupportedError(
-                "SVHN: SciPy reads .mat files, and it is not installed", fix="pip install scipy"
-            ) from error
+        from scipy.io import loadmat
+
         content = loadmat(path)
         self.data = np.ascontiguousarray(content["X"].transpose(3, 2, 0, 1))
         labels = content["y"].astype(np.int64).reshape(-1)
