@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from threadpoolctl import ThreadpoolController, threadpool_limits
@@ -51,3 +54,28 @@ def test_a_limit_of_the_user_stays():
         assert threads() == {1}
     metaop.linalg.cholesky(metaop.eye(3))
     assert threads() == {2}
+
+
+def test_calls_of_several_threads_leave_the_threads():
+    started, ended = threading.Event(), threading.Event()
+
+    def long(*_: np.ndarray) -> None:
+        started.set()
+        ended.wait(10)
+
+    thread = threading.Thread(target=on_host, args=("solve", long, np.zeros((64, 64))))
+    thread.start()
+    started.wait(10)
+    # The second call begins inside of the first one and ends after it.
+    assert on_host("solve", _after(ended, thread), np.zeros((300, 300))) == {2}
+    assert threads() == {2}
+
+
+def _after(ended: threading.Event, other: threading.Thread) -> Callable[..., set[int]]:
+    def run(*_: np.ndarray) -> set[int]:
+        found = threads()
+        ended.set()
+        other.join()
+        return found
+
+    return run

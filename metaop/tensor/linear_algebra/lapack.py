@@ -7,6 +7,7 @@ do. Where cores are busy, a call of 5 µs then takes 10 ms.
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -39,7 +40,7 @@ def on_host(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
     """
     matrices = [one for one in arguments if isinstance(one, np.ndarray)]
     try:
-        with _threads(_worth(matrices)):
+        with _threads.limited(_worth(matrices)):
             return function(*arguments)
     except np.linalg.LinAlgError as error:
         raise LinAlgError(
@@ -67,20 +68,36 @@ def _worth(matrices: Iterable[np.ndarray]) -> int:
     return runtime().get_num_threads() if largest >= _SMALLEST_FOR_THREADS else 1
 
 
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    """Lets BLAS use so many threads in a block."""
-    # SciPy brings a library of its own once it is loaded.
-    libraries = _libraries("scipy.linalg" in sys.modules)
-    before = [library.get_num_threads() for library in libraries]
-    changed = [(one, known) for one, known in zip(libraries, before) if known != count]
-    for library, _ in changed:
-        library.set_num_threads(count)
-    try:
-        yield
-    finally:
-        for library, known in changed:
-            library.set_num_threads(known)
+class _Threads:
+    """The threads of BLAS while this process computes matrices, perhaps in several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._blocks = 0
+        self._before: list[tuple[Any, int]] = []
+
+    @contextmanager
+    def limited(self, count: int) -> Iterator[None]:
+        """Lets BLAS use so many threads in a block; after the last block, as many as before."""
+        with self._lock:
+            if not self._blocks:
+                # SciPy brings a library of its own once it is loaded.
+                libraries = _libraries("scipy.linalg" in sys.modules)
+                self._before = [(library, library.get_num_threads()) for library in libraries]
+            self._blocks += 1
+            for library, known in self._before:
+                if known != count or self._blocks > 1:
+                    library.set_num_threads(count)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._blocks -= 1
+                for library, known in self._before if not self._blocks else ():
+                    library.set_num_threads(known)
+
+
+_threads = _Threads()
 
 
 @cache
