@@ -131,3 +131,16 @@ def test_every_shape(name: str, shape: tuple[int, ...]) -> None:
     pair = (lambda x: function(metaop, x), lambda x: function(torch, x))
     # PyTorch lets no gradient through an empty condition number: there is none to compare.
     check(pair, normal(*shape), gradient=result.requires_grad, tolerance=1e-8)
+
+
+@pytest.mark.parametrize("order", [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, float("inf")])
+def test_distances_of_pairs_leave_out_those_of_rows_to_themselves(order: float) -> None:
+    """The distance of a row to itself is computed too, where some norms have infinite slopes."""
+    found = []
+    for framework in (torch, metaop):
+        rows = framework.tensor(normal(9, 4), requires_grad=True)
+        distances = framework.pdist(rows, order)
+        (distances * framework.arange(36)).sum().backward()
+        found.append((distances.detach().numpy(), rows.grad.numpy()))
+    for wanted, ours in zip(*found):
+        np.testing.assert_allclose(ours, wanted, rtol=1e-12, atol=1e-12)
