@@ -43,6 +43,7 @@ class Thresholds(NamedTuple):
     written around the caches if more than `stream_bytes` pass before they are read (0: never).
     `first_bytes` is the size of the first-level cache, rounded down to a power of two. Loops whose
     reads the hardware does not prefetch do so `ahead_bytes` ahead; cache lines have `line_bytes`.
+    `registers` hold a vector each.
     """
 
     chunk_work: int
@@ -51,6 +52,7 @@ class Thresholds(NamedTuple):
     first_bytes: int
     ahead_bytes: int
     line_bytes: int
+    registers: int
 
     @property
     def chunk_elements(self) -> int:
@@ -121,6 +123,7 @@ class Processor:
             first_bytes=1 << (self.first_bytes.bit_length() - 1),
             ahead_bytes=min(max(power_of_two(ahead), _NEAREST), _FARTHEST),
             line_bytes=self.line_bytes,
+            registers=self.registers,
         )
 
 

@@ -93,8 +93,9 @@ def test_typical_processors_have_the_thresholds_for_which_schedules_were_made(
 ) -> None:
     sizes = {1: first << 10, 2: MIB, 3: 32 * MIB}
     found = with_caches(TYPICAL[name], sizes).thresholds()
-    assert found == Thresholds(16 * 16384, MIB, 32 * MIB, 32 << 10, 1024, 64)
-    assert PLAIN == found._replace(stream_bytes=0)
+    registers = TYPICAL[name].registers
+    assert found == Thresholds(16 * 16384, MIB, 32 * MIB, 32 << 10, 1024, 64, registers)
+    assert PLAIN == found._replace(stream_bytes=0, registers=16)
 
 
 def test_thresholds_follow_the_processor_in_the_right_direction() -> None:
@@ -156,7 +157,8 @@ def test_machines_to_compile_for_do_not_depend_on_this_one(monkeypatch: pytest.M
     monkeypatch.setattr(description, "cache_sizes", lambda *_: ({1: MIB, 2: MIB, 3: MIB}, 128))
     own._processor.cache_clear()
     assert [machine_for(target_named(name)) for name in names] == before
-    assert all(one.thresholds == PLAIN._replace(stream_bytes=8 * MIB) for one in before)
+    for registers, one in zip((32, 16, 16, 32), before):
+        assert one.thresholds == PLAIN._replace(stream_bytes=8 * MIB, registers=registers)
 
 
 # --- programs -------------------------------------------------------------------------------------

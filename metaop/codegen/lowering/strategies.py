@@ -19,6 +19,7 @@ from metaop.codegen.lowering.scatters.bitonic import lower_order_by_comparisons
 from metaop.codegen.lowering.scatters.order import lower_order
 from metaop.codegen.lowering.scatters.replacement import lower_replacement
 from metaop.codegen.lowering.scatters.scatter import Segments, lower_fill
+from metaop.codegen.lowering.stencils.geometry import share_of_work as share_of_stencil
 from metaop.codegen.lowering.stencils.geometry import stencil_of
 from metaop.codegen.lowering.stencils.stencil import lower_stencil
 from metaop.codegen.lowering.strategy import Rival, Strategy, Tactic
@@ -86,7 +87,9 @@ def _lower_scatter(request: Request, tactic: Tactic) -> list[LoweredKernel]:
 def _stencil(request: Request) -> Iterator[Tactic]:
     found = stencil_of(request.kernel, request.storage)
     if found is not None:
-        yield Tactic("stencil", request.machine.tile, plan=found, share=0.0)
+        machine = request.machine
+        share = share_of_stencil(request.kernel, found, machine.lanes or machine.tile.columns // 2)
+        yield Tactic("stencil", machine.tile, plan=found, share=share)
 
 
 def _lower_stencil(request: Request, tactic: Tactic) -> list[LoweredKernel]:

@@ -12,6 +12,7 @@ import pytest
 
 from metaop.codegen.llvm.machine import host_machine
 from metaop.codegen.llvm.program import LLVMProgram
+from metaop.codegen.lowering.stencils import geometry
 from metaop.codegen.memory.buffers import Buffer
 from metaop.compiler import schedule
 from metaop.differentiation.transposition import pullback
@@ -159,6 +160,37 @@ def test_few_channels_in_a_group(groups: int, outputs: int, stride: int, target:
         np.testing.assert_allclose(found, exactly.numpy(), rtol=0, atol=2e-5)
     names = [launch.nest.name for launch in schedule([x, w], [y], host_machine()).launches]
     assert names == ["stencil_add"]
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("window", [(3, 3), (5, 5), (7, 2)], ids=str)
+@pytest.mark.parametrize("filters, channels, groups", [(16, 1, 1), (6, 3, 1), (12, 4, 2)])
+def test_filters_share_the_planes_that_their_gradients_read(
+    monkeypatch: pytest.MonkeyPatch,
+    filters: int,
+    channels: int,
+    groups: int,
+    window: tuple[int, int],
+    stride: int,
+    target: str,
+) -> None:
+    torch = pytest.importorskip("torch")
+    # Whatever packing costs on this machine.
+    monkeypatch.setattr(geometry, "_PACKING", 1000)
+    x = input_node(0, (3, channels, 19, 29), dtypes.float32)
+    w = input_node(1, (filters, channels // groups, *window), dtypes.float32)
+    y = convolution(x, w, None, (stride, stride), (1, 2), (1, 2), (1, 1), groups)
+    g = input_node(2, y.shape, dtypes.float32)
+    (by_weight,) = pullback([y], [g], [w])
+    assert by_weight is not None
+    arrays = values([x, w, g])
+    ours, weight, cotangent = (torch.from_numpy(one).double().requires_grad_() for one in arrays)
+    torch.nn.functional.conv2d(ours, weight, None, stride, (1, 2), 1, groups).backward(cotangent)
+    plan = schedule([x, w, g], [by_weight], host_machine())
+    assert [launch.nest.name for launch in plan.launches] == ["stencil_add"]
+    found = run(plan, arrays, by_weight)
+    wanted = weight.grad.numpy()
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=2e-6 * np.abs(wanted).max())
 
 
 @pytest.mark.parametrize("groups", [1, 2, 4])

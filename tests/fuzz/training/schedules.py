@@ -101,14 +101,18 @@ THRESHOLDS: dict[str, dict[str, tuple[Any, ...]]] = {
         "_LONGEST_BLOCK": (4,),
         "_FEWEST_TASKS": (1, 1000),
     },
-    "codegen.lowering.stencils.geometry": {"_MOST_ELEMENTS": (0, 16), "_MOST_IN_BANDS": (0, 64)},
-    "codegen.lowering.stencils.in_place": {
-        "_ROWS": (1, 2),
-        "_MOST_WEIGHTS": (1,),
-        "_MOST_SUMS": (1,),
+    "codegen.lowering.stencils.geometry": {
+        "_MOST_ELEMENTS": (0, 16),
+        "_MOST_IN_BANDS": (0, 64),
+        "_PACKING": (0, 1000),
     },
+    "codegen.lowering.stencils.in_place": {"_ROWS": (1, 2), "_MOST_WEIGHTS": (1,)},
     "codegen.lowering.stencils.planes": {"_PLANES": (0.001,), "_CHANNELS": (0.001,)},
-    "codegen.lowering.stencils.taps": {"FEWEST_TASKS": (1, 1000), "_MOST_PRODUCTS": (1,)},
+    "codegen.lowering.stencils.taps": {
+        "FEWEST_TASKS": (1, 1000),
+        "_MOST_PRODUCTS": (1,),
+        "_BESIDE_SUMS": (7, 15),
+    },
     "codegen.lowering.request": {"_CHEAPER": (0.0, 1.5)},
     "codegen.lowering.strategies": {
         "_MOST_TILES": (8,),

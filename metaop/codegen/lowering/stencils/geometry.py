@@ -24,6 +24,9 @@ _MOST_TAPS = 49
 _MOST_RESULTS, _MOST_RESIDUES = 12, 4
 # Planes with more elements would not stay in the near cache.
 _MOST_ELEMENTS = 1 << 16
+# The costs of an element in multiplications of the plain schedule: a product of the gradient by the
+# weight, which waits for more loads; packed by the plain schedule.
+_WEIGHT_PRODUCT, _PACKING = 2, 60
 # The same for a band of rows of all channels, and its height relative to the window.
 _MOST_IN_BANDS, BAND = 1 << 15, 2
 
@@ -105,6 +108,19 @@ def stencil_of(kernel: Kernel, storage: Storage) -> Stencil | None:
     return None
 
 
+def share_of_work(kernel: Kernel, stencil: Stencil, lanes: int) -> float:
+    """The time of a stencil relative to plain sums; 0 if nothing else comes into question.
+
+    Vectors have so many `lanes`; what is left of a row takes shorter and shorter ones.
+    """
+    rows = hint_of(_size(kernel.shape, stencil.contraction.rows))
+    if rows == 1 or not stencil.is_by_weight:
+        return 0.0
+    size = hint_of(stencil.windows[1].size)
+    vectors = size // lanes + (size % lanes).bit_count()
+    return _WEIGHT_PRODUCT * rows * vectors * lanes / size / (rows + _PACKING)
+
+
 def _stencils(
     contraction: Contraction, shape: tuple[int, ...], storage: Storage
 ) -> Iterator[Stencil]:
@@ -112,8 +128,22 @@ def _stencils(
     if len(columns) < 2 or len(depth) < 2:
         return
     rows = _size(shape, contraction.rows)
-    if is_symbolic(rows) or rows > _MOST_RESULTS:
+    if is_symbolic(rows):
         return
+    if rows <= _MOST_RESULTS:
+        yield from _forward(contraction, shape, storage)
+    windows = _windows(contraction.right, depth[-2:], columns[-2:], [], shape, storage)
+    if windows is not None and _fits(windows, 1):
+        # Sums of other channels are tasks of their own.
+        batch = (*contraction.batch, *columns[:-2])
+        whole = replace(contraction, batch=batch, columns=columns[-2:])
+        yield Stencil(whole, windows, (), (), True)
+
+
+def _forward(
+    contraction: Contraction, shape: tuple[int, ...], storage: Storage
+) -> Iterator[Stencil]:
+    columns, depth = contraction.columns, contraction.depth
     residues = _residues(contraction, columns[-2:], shape, storage)
     results = [*contraction.rows, *(residue.axis for residue in residues)]
     if _size(shape, results) <= _MOST_RESULTS:
@@ -131,10 +161,6 @@ def _stencils(
                 kept = tuple(k for k in contraction.batch if k not in results)
                 whole = replace(contraction, batch=kept)
                 yield Stencil(whole, windows, tuple(residues), channels, False)
-    if not contraction.rows and len(columns) == 2:
-        windows = _windows(contraction.right, depth[-2:], columns, [], shape, storage)
-        if windows is not None and _fits(windows, 1):
-            yield Stencil(contraction, windows, (), (), True)
 
 
 def _size(shape: tuple[int, ...], axes: Sequence[int]) -> int:

@@ -29,8 +29,8 @@ from metaop.unified_graph.symbolic import hint_of, is_symbolic
 
 # The most rows of many vectors that are read in parallel: more would be too many streams.
 _ROWS = 4
-# The most taps whose weights, besides the rows that they multiply, or whose sums fit registers.
-_MOST_WEIGHTS, _MOST_SUMS = 16, 25
+# The most taps whose weights fit registers besides the rows that they multiply.
+_MOST_WEIGHTS = 16
 # Planes larger than this share of the first-level cache are evicted from it; the next inputs of
 # their windows are then prefetched, from this many streams.
 _PART, _STREAMS = 4, 8
@@ -56,11 +56,10 @@ class InPlace(Taps):
         lanes: int,
         thresholds: Thresholds,
     ) -> None:
-        super().__init__(kernel, storage, uses, stencil)
-        self.thresholds = thresholds
+        super().__init__(kernel, storage, uses, stencil, thresholds)
         self.line = thresholds.line_bytes // _ELEMENT_BYTES
         self.lanes = lanes * 4 // self.scalar.itemsize
-        self.most_taps = _MOST_SUMS if stencil.is_by_weight else _MOST_WEIGHTS
+        self.most_taps = self.most_sums if stencil.is_by_weight else _MOST_WEIGHTS
         # The axis of the loop over the planes, and the rows of the next one that are asked for.
         self.planes = "p"
         self.asked: set[tuple[IndexExpr, int]] = set()
@@ -211,7 +210,8 @@ class ByWeightInPlace(InPlace):
 
     def lower(self) -> LoweredKernel:
         values, contraction = self.values, self.contraction
-        tasks = math.prod(self.batch)
+        results = (*contraction.batch, *contraction.rows)
+        extents = [self.kernel.shape[k] for k in results]
         axes = [k for k in contraction.depth if k not in (self.down.long, self.along.long)]
         count = math.prod(self.kernel.shape[k] for k in axes)
         # Whole vectors: sums need no masks where zeros are read.
@@ -219,8 +219,8 @@ class ByWeightInPlace(InPlace):
         if self.along.stride == 1:
             lanes = min(lanes, 1 << (self.along.size - 1).bit_length())
         self.planes = "r"
-        with values.loop("p", tasks, "parallel") as task:
-            self.place = dict(zip(contraction.batch, index_expr.unravel(task, self.batch)))
+        with values.loop("p", math.prod(extents), "parallel") as task:
+            self.place = dict(zip(results, index_expr.unravel(task, extents)))
             sums = {tap: values.fresh("s") for tap in self.taps()}
             found = self.accumulators(sums.values())
             with (

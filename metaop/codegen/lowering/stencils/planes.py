@@ -41,7 +41,7 @@ class Planes(Taps):
         stencil: Stencil,
         thresholds: Thresholds,
     ) -> None:
-        super().__init__(kernel, storage, uses, stencil)
+        super().__init__(kernel, storage, uses, stencil, thresholds)
         # The number of planes that are summed over for each plane of results.
         self.depth_planes = math.prod(kernel.shape[k] for k in self.channels)
         # The number of the current band of a plane.

@@ -6,7 +6,8 @@ are free (`in_place.py`). Otherwise, a task copies the planes that its windows r
 padding, to scratch memory (`planes.py`), and reads all taps from there, in whole vectors and
 without conditions. Several rows of results are computed at once, so that rows of the plane that
 their windows share are read only once. For the gradient with respect to the weight, each tap has
-its own sum in every lane. Meanwhile, the next planes are prefetched.
+its own sum in every lane, as many of them at a time as registers hold. Meanwhile, the next planes
+are prefetched.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from metaop.codegen.lowering.base.blocks import balanced
 from metaop.codegen.lowering.base.kernel import LoweredKernel
+from metaop.codegen.lowering.contractions.axes import unravel_within
 from metaop.codegen.lowering.stencils.geometry import Stencil
 from metaop.codegen.lowering.stencils.in_place import lower_in_place
 from metaop.codegen.lowering.stencils.planes import Planes
-from metaop.codegen.lowering.stencils.taps import FEWEST_TASKS, Result
+from metaop.codegen.lowering.stencils.taps import FEWEST_TASKS, Result, Tap
 from metaop.codegen.machine import Thresholds
 from metaop.codegen.nest import ir
 from metaop.fusion.kernel import Kernel
@@ -119,49 +122,89 @@ class _Forward(Planes):
 
 
 class _ByWeight(Planes):
-    """A result for each tap; planes are summed over."""
+    """A result for each row and each tap; planes are summed over.
+
+    A task copies a plane once for a few rows. Between planes, their sums are in scratch memory.
+    """
 
     def lower(self) -> LoweredKernel:
-        values, contraction = self.values, self.contraction
-        tasks = math.prod(self.batch)
-        axes = [k for k in contraction.depth if k not in (self.down.long, self.along.long)]
+        values = self.values
+        axes = [k for k in self.contraction.depth if k not in (self.down.long, self.along.long)]
         count = math.prod(self.kernel.shape[k] for k in axes)
-        planes = self.planes_in_block(count, count)
+        planes, rows = self.planes_in_block(count, count), self._rows_of_a_task()
+        blocks, per_batch = count // planes * self.bands, math.prod(self.rows) // rows
+        self.blocks = "r" if hint_of(blocks) > 1 else "p"
+        every, self.sums = list(self.taps()), self.plane - 1
         self.hold_planes(planes)
-        with self.loop("p", tasks, "parallel") as task:
-            self.place = dict(zip(contraction.batch, index_expr.unravel(task, self.batch)))
-            sums = {tap: values.fresh("s") for tap in self.taps()}
-            blocks = count // planes * self.bands
-            self.blocks = "r" if hint_of(blocks) > 1 else "p"
-            with self.loop("r", blocks, accumulators=self.accumulators(sums.values())) as block:
+        values.emit(ir.Alloc(self.sums, rows * len(every), self.scalar))
+        with self.loop("p", math.prod(self.batch) * per_batch, "parallel") as task:
+            batch, first_row = task // per_batch, task % per_batch * rows
+            self.place = dict(zip(self.contraction.batch, index_expr.unravel(batch, self.batch)))
+            with self.loop("z", rows * len(every), vector=True) as number:
+                values.emit(ir.Store(self.sums, values.sum(number), ir.Number(0, self.scalar)))
+            with self.loop("r", blocks) as block:
                 self.band, first = block % self.bands, block // self.bands * planes
                 self.copy_planes(axes, first, planes)
-                self._add_products(sums, axes, first, planes)
-            self.store_taps(sums)
+                with self.loop("q", rows) as row:
+                    self._move_to(first_row + row)
+                    for before, taps in self._groups_of_taps(every):
+                        self._add_planes(taps, row * len(every) + before, axes, first, planes)
+            with self.loop("q", rows) as row:
+                self._move_to(first_row + row)
+                for index, tap in enumerate(every):
+                    total = self._sum_at(row * len(every) + index)
+                    self.store(self.tap_at(self.place, tap), (), total)
         return self.finish("stencil", values.body)
 
-    def _add_products(
+    def _rows_of_a_task(self) -> int:
+        """The most rows with which there are enough tasks."""
+        rows, batch = math.prod(self.rows), hint_of(math.prod(self.batch))
+        enough = (
+            n for n in range(rows, 1, -1) if rows % n == 0 and rows // n * batch >= FEWEST_TASKS
+        )
+        return next(enough, 1)
+
+    def _groups_of_taps(self, taps: list[Tap]) -> Iterator[tuple[int, list[Tap]]]:
+        """The taps whose sums fit registers at once, each group with the number of its first."""
+        size = balanced(len(taps), self.most_sums)
+        for start in range(0, len(taps), size):
+            yield start, taps[start : start + size]
+
+    def _move_to(self, row: IndexExpr) -> None:
+        """Makes a row of the contraction the current one."""
+        self.place.update(zip(self.contraction.rows, unravel_within(row, self.rows)))
+
+    def _sum_at(self, number: IndexExpr) -> ir.Expr:
+        return ir.Load(self.sums, self.values.sum(number), self.scalar)
+
+    def _add_planes(
         self,
-        sums: dict[tuple[int, int], str],
+        taps: list[Tap],
+        start: IndexExpr,
         axes: Sequence[int],
         first: IndexExpr,
         planes: int,
     ) -> None:
-        """Accumulates the products of a block for each tap, separately in every lane."""
+        """Adds the products of a block to the sums of some taps, which begin at `start`."""
+        values = self.values
+        names = {tap: values.fresh("s") for tap in taps}
+        # The sums belong to the outer loop: then the ends of rows take shorter vectors.
         with (
+            self.loop("u", planes, accumulators=self.accumulators(names.values())) as plane,
             self.loop("n", self.along.size, vector=True),
-            self.loop("u", planes) as plane,
         ):
             place = self.plane_at(axes, first + plane)
-            for group in self.groups(len(sums), self.band_rows):
+            for group in self.groups(len(taps), self.band_rows):
                 with self.loop("m", group.times) as step:
-                    start = step * group.rows + group.first
                     for k in range(group.rows):
-                        self._add_row(sums, place, plane, start + k)
+                        self._add_row(names, place, plane, step * group.rows + group.first + k)
+        for number, name in enumerate(names.values()):
+            total = self.apply("add", self._sum_at(start + number), ir.Name(name, self.scalar))
+            values.emit(ir.Store(self.sums, values.sum(start + number), total))
 
     def _add_row(
         self,
-        sums: dict[tuple[int, int], str],
+        sums: dict[Tap, str],
         place: dict[int, IndexExpr],
         plane: IndexExpr,
         row: IndexExpr,

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from metaop.codegen.lowering.base.kernel import LoweredKernel
 from metaop.codegen.lowering.contractions.axes import ContractionAxes
 from metaop.codegen.lowering.stencils.geometry import Stencil
+from metaop.codegen.machine import Thresholds
 from metaop.codegen.nest import ir
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage
@@ -23,6 +24,11 @@ from metaop.unified_graph.symbolic import is_symbolic
 FEWEST_TASKS = 16
 # The products in the body of the innermost loop.
 _MOST_PRODUCTS = 64
+# The registers that are not for the sums of taps.
+_BESIDE_SUMS = 7
+
+# The numbers of a tap in both windows.
+Tap = tuple[int, int]
 
 
 def running(axis: str, extent: int) -> IndexExpr:
@@ -44,16 +50,23 @@ class Result(NamedTuple):
     """The indices that identify a result among those at its position, and its taps."""
 
     fixed: dict[int, int]
-    taps: list[tuple[int, int]]
+    taps: list[Tap]
 
 
 class Taps(ContractionAxes):
     """A stencil: its windows down and along a plane, and the residues that move them."""
 
     def __init__(
-        self, kernel: Kernel, storage: Storage, uses: dict[Node, int], stencil: Stencil
+        self,
+        kernel: Kernel,
+        storage: Storage,
+        uses: dict[Node, int],
+        stencil: Stencil,
+        thresholds: Thresholds,
     ) -> None:
         super().__init__(kernel, storage, uses)
+        self.thresholds = thresholds
+        self.most_sums = thresholds.registers - _BESIDE_SUMS
         self.down, self.along = stencil.windows
         self.residues, self.channels = stencil.residues, stencil.channels
 
@@ -75,7 +88,7 @@ class Taps(ContractionAxes):
             axis, extent, kind, vector=vector, accumulators=accumulators, counted=counted
         )
 
-    def taps(self) -> Iterator[tuple[int, int]]:
+    def taps(self) -> Iterator[Tap]:
         """The taps of both windows."""
         return itertools.product(range(self.down.taps), range(self.along.taps))
 
@@ -134,7 +147,7 @@ class Taps(ContractionAxes):
         indices = index_expr.unravel(number, [self.kernel.shape[k] for k in axes])
         return {**self.place, **dict(zip(axes, indices))}
 
-    def tap_at(self, place: dict[int, IndexExpr], tap: tuple[int, int]) -> dict[int, IndexExpr]:
+    def tap_at(self, place: dict[int, IndexExpr], tap: Tap) -> dict[int, IndexExpr]:
         """A position with a tap."""
         down, along = map(index_expr.constant, tap)
         return {**place, self.down.short: down, self.along.short: along}
@@ -147,7 +160,7 @@ class Taps(ContractionAxes):
         """Sums under some names."""
         return [ir.Accumulator(name, "add", self.scalar) for name in names]
 
-    def store_taps(self, sums: Mapping[tuple[int, int], str]) -> None:
+    def store_taps(self, sums: Mapping[Tap, str]) -> None:
         """Stores the sums of the taps, which are bound to names, at the current position."""
         for tap, name in sums.items():
             self.store(self.tap_at(self.place, tap), (), ir.Name(name, self.scalar))
