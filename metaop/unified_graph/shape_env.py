@@ -226,6 +226,8 @@ class ShapeEnv:
         if right == 0:
             raise ZeroDivisionError("integer division or modulo by zero")
         whole, rest = self._multiples(left, right)
+        if type(rest) is int and rest == 0:
+            return whole, 0
         if type(rest) is int and type(right) is int:
             return whole + rest // right, rest % right
         for shift in (0, 1):

@@ -50,6 +50,21 @@ def test_gradients_of_convolutions(by: str, rank: int, options: dict[str, Any]) 
         np.testing.assert_allclose(actual, expected, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_windows_that_change_their_size(groups: int) -> None:
+    """No axis is left over whose size is a quotient of sizes."""
+    for window in (3, 5, 7, 2):
+        image, cotangent = drawn(0, 2, 4, 12, 12), drawn(1, 2, 4, 15 - window, 15 - window)
+        size = (4, 4 // groups, window, window)
+        wanted, found = (
+            library.nn.grad.conv2d_weight(
+                library.tensor(image), size, library.tensor(cotangent), padding=1, groups=groups
+            )
+            for library in (torch, metaop)
+        )
+        np.testing.assert_allclose(found.numpy(), wanted.numpy(), rtol=1e-10, atol=1e-10)
+
+
 def test_nothing_requires_a_gradient() -> None:
     found = metaop.nn.grad.conv1d_input((1, 1, 4), metaop.ones(1, 1, 2), metaop.ones(1, 1, 3))
     assert not found.requires_grad

@@ -103,6 +103,8 @@ def test_equal_polynomials_are_one_object() -> None:
     assert n - n == 0 and type(n - n) is int and type(n * 0 + 3) is int
     assert (4 * n - 1) // n == 3 and (6 * n - 2) % n is n - 2
     assert not env.guards
+    # Even where nobody knows whether the divisor is positive.
+    assert 0 // (29 + 2 * n - m) == 0 and (n - n) % (n - m) == 0
 
 
 def test_what_bounds_decide_keeps_no_guard() -> None:
