@@ -24,12 +24,20 @@ from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import Divisible, Guard, IndexMap, Within, axis_range
 from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr, Lookup, Quotient, Remainder
 from metaop.unified_graph.node import Node, constant
-from metaop.unified_graph.symbolic import narrowed, surely_less
+from metaop.unified_graph.symbolic import (
+    NotGeneralError,
+    is_symbolic,
+    narrowed,
+    surely_less,
+)
 
 Term = tuple[Atom, int]
 Equation = tuple[IndexExpr, IndexExpr]
 # (divisor, modulus or None, value): the value of `dividend // divisor % modulus`.
 Digit = tuple[int, "int | None", IndexExpr]
+
+# With symbols for sizes, results may ask at most this many times as many elements as there are.
+_MOST_ASKED = 8
 
 
 def invert(node: Node) -> Node | None:
@@ -38,6 +46,7 @@ def invert(node: Node) -> Node | None:
     `node` is a Reduce; the result is a guarded Reindex, reduced over trailing axes when several
     elements can meet in one place. None when the map looks indices up in a tensor, unless its other
     indices determine every axis: `y[n, t[n]] += x[n]` is `y[n, c] = x[n] where t[n] == c`.
+    Raises NotGeneralError if symbols hide where elements go, so that each would be asked for often.
     """
     op: Any = node.op
     source, index_map = node.inputs[0], op.map
@@ -47,6 +56,10 @@ def invert(node: Node) -> Node | None:
     if index_map.never or not source.size or not node.size:
         return constant(identity, node.dtype, node.shape)
     gather, free, strides = inverse_map(index_map, node.shape)
+    if free and any(map(is_symbolic, (*gather.domain, *index_map.domain))):
+        asked, present = prod(gather.domain), prod(index_map.domain)
+        if asked > _MOST_ASKED * present:  # else a condition for the sizes of the program
+            raise NotGeneralError(f"the inverse of {index_map} depends on sizes")
     # Without a reduction each element is a guarded read, for which a cut changes nothing.
     strides = strides if free else {}
     cut = _cut_by_residue(gather.domain, strides)

@@ -627,3 +627,24 @@ def test_a_factor_that_two_products_read_unlike() -> None:
         assert all(p.grad.isfinite().all() for p in parameters)
         whole = metaop.nn.utils.parameters_to_vector(parameters).detach() * 0.9
         metaop.nn.utils.vector_to_parameters(whole, parameters)
+
+
+def test_gradients_of_reshapes_that_symbols_confuse() -> None:
+    """No program for any size searches for the elements that a reshape moves.
+
+    The axes that are joined differ, and nothing says that their sizes have equal products, so
+    symbols cannot tell where an element comes from.
+    """
+    specialisation.clear()
+    for given, made in {
+        (2, 16, 2, 8): (2, 16, 16),
+        (4, 8, 8, 32): (4, 64, 32),
+    }.items():
+        x = metaop.zeros(given).requires_grad_()
+        gradient = np.random.default_rng(1).standard_normal(made).astype(np.float32)
+        y = x.reshape(made)
+        assert not y.any()  # so that the gradient is computed alone, without what knows its sizes
+        (found,) = metaop.autograd.grad(y, x, metaop.tensor(gradient))
+        np.testing.assert_array_equal(found.numpy(), gradient.reshape(given))
+    families = [one for one in specialisation._families.values() if "gradient" in one.operators]
+    assert any("the inverse of" in reason for one in families for reason in one.refusals)
