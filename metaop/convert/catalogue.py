@@ -19,6 +19,7 @@ from metaop.convert.tables import (
     ROOTS,
     THIRD_PARTY_HINTS,
 )
+from metaop.tensor.operands import from_other_overload
 
 _NOTHING = object()
 
@@ -155,9 +156,10 @@ def argument_problem(
     signature = signature_of(path)
     if signature is None:
         return ""
+    args, kwargs = (None,) * positional, dict.fromkeys(keywords)
     try:
         bind = signature.bind if complete else signature.bind_partial
-        bind(*(None,) * positional, **dict.fromkeys(keywords))
+        bind(*args, **kwargs)
     except TypeError as error:
-        return str(error)
+        return "" if from_other_overload(signature, args, kwargs) else str(error)
     return ""

@@ -309,7 +309,7 @@ class _Converter(cst.CSTVisitor):
         name = reference.name if reference else ""
         path = lookup(name).path if reference else None
         handled = convert_call(self, node, name) if self.foreign or reference else False
-        if path is not None and not handled:
+        if path is not None and not handled and not self.resolver.is_redefined(node.func):
             self._check_arguments(node, name, path)
         return None
 

@@ -93,6 +93,16 @@ class Resolver:
         name = names.pop() if len(names) == 1 else None
         return f"{name}.{rest}" if name and rest else name
 
+    def is_redefined(self, node: cst.BaseExpression) -> bool:
+        """Whether a name without dots may be the program's own: `class Dataset(Dataset)`."""
+        scope = self._scope_of(node)
+        if not isinstance(node, cst.Name) or scope is None:
+            return False
+        assignments = self._assignments(node.value, scope)
+        return any(
+            not isinstance(item, (ImportAssignment, BuiltinAssignment)) for item in assignments
+        )
+
     def _scope_of(self, node: cst.BaseExpression) -> Scope | None:
         base = node
         while isinstance(base, cst.Attribute):

@@ -3,9 +3,9 @@
 No argument is checked before the call. A function that fails is looked at afterwards. If a tensor
 or an array without dimensions stands where a number belongs, the function is called again with its
 number, as PyTorch reads it. Numbers before the last tensor, the way of PyTorch before 1.5, go to
-the keywords that they have now. Otherwise, if a parameter that is declared as `Tensor` got
-something else, the error names it. So calls with tensors pay one Python frame, which Python 3.11
-calls cheaply.
+the keywords that they have now, and keywords of PyTorch's other overloads to those of this one.
+Otherwise, if a parameter that is declared as `Tensor` got something else, the error names it. So
+calls with tensors pay one Python frame, which Python 3.11 calls cheaply.
 """
 
 from __future__ import annotations
@@ -28,6 +28,16 @@ _TENSORS = frozenset(("Tensor", "SparseTensor", "PackedSequence", "Operand"))
 _NUMBERS = frozenset(("Operand", "int", "float", "bool", "complex", "Number", "Real"))
 # The keywords whose numbers once stood before the last tensor, in that order.
 _ONCE_BY_POSITION = ("beta", "alpha", "value")
+# The keywords of one of PyTorch's overloads, and what the parameter is called here.
+_OTHER_NAMES = {
+    "dtype": "shape",
+    "indices": "indices_or_sections",
+    "sections": "indices_or_sections",
+    "size": "shape",
+    "split_size": "split_size_or_sections",
+}
+# Lower limits that are 0 where only the upper one is given.
+_LOWER_LIMITS = {"end": "start", "high": "low"}
 _BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 _BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -40,7 +50,7 @@ def names_operands(function: Callable[..., Any], module: str) -> Callable[..., A
     if not takes_tensors(function):
         return function
     parameters = signature(function).parameters.values()
-    if any(parameter.kind not in _BY_POSITION for parameter in parameters):
+    if any(p.kind not in _BY_POSITION or p.name in _OTHER_NAMES.values() for p in parameters):
         return update_wrapper(_of_any_arguments(function), function)
     names = tuple([parameter.name for parameter in parameters])
     code = _template(len(names)).replace(co_varnames=(*names, "error", "numbers"))
@@ -91,12 +101,15 @@ def with_numbers(
 ) -> BoundArguments | None:
     """The arguments of a call with numbers for tensors and arrays without dimensions.
 
-    Numbers that stand where they stood before PyTorch 1.5 become keywords. None if there is nothing
-    to change, or if `error`, which the call raised, says that something else is wrong.
+    Numbers that stand where they stood before PyTorch 1.5 become keywords, and the keywords of
+    other overloads those of this one. None if there is nothing to change, or if `error`, which the
+    call raised, says that something else is wrong.
     """
     if not isinstance(error, (AttributeError, TypeError)):
         return None
     declared = signature(function)
+    if renamed := from_other_overload(declared, args, kwargs):
+        return renamed
     try:
         given = declared.bind(*args, **kwargs)
     except TypeError:
@@ -131,6 +144,35 @@ def _from_old_order(
         return None
     words = ", ".join(f"{word}={number}" for word, number in named.items())
     warnings.warn(f"{name}: pass {words} after the tensors", UserWarning, stacklevel=4)
+    return given
+
+
+def from_other_overload(
+    declared: Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> BoundArguments | None:
+    """The arguments of a call with the keywords of another overload, such as `view(size=(2, 3))`.
+
+    None if the call has no such keywords. Arguments are not looked at.
+    """
+    parameters = declared.parameters
+    named: dict[str, Any] = {}
+    for word, value in kwargs.items():
+        other = _OTHER_NAMES.get(word, word)
+        named[other if word not in parameters and other in parameters else word] = value
+    for upper, lower in _LOWER_LIMITS.items():
+        if upper in named and lower in parameters and parameters[upper].default is None:
+            named.setdefault(lower, 0)
+    in_a_row = [p.name for p in parameters.values() if p.kind is Parameter.VAR_POSITIONAL]
+    sizes = {name: (named.pop(name),) for name in in_a_row if name in named}
+    if named.keys() == kwargs.keys():
+        return None
+    try:
+        given = declared.bind(*args, **named)
+    except TypeError:
+        return None
+    if sizes.keys() & given.arguments.keys():
+        return None
+    given.arguments.update(sizes)
     return given
 
 

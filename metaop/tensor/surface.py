@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from inspect import Parameter, cleandoc, signature, unwrap
+from inspect import cleandoc, signature, unwrap
 from typing import Any, NamedTuple
 
 from metaop.tensor.casting import IN_FLOAT32, IN_LOW_PRECISION, Function, Policy, casts_on_cpu
@@ -135,12 +135,8 @@ def _bind(name: str, value: Any) -> None:
 
 
 def _method_form(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The method that a function becomes: only what follows the tensor may be something else.
-
-    Sizes and dimensions in a row are read as numbers already.
-    """
-    parameters = signature(function).parameters.values()
-    if len(parameters) > 1 and all(p.kind is not Parameter.VAR_POSITIONAL for p in parameters):
+    """The method that a function becomes: only what follows the tensor may be something else."""
+    if len(signature(function).parameters) > 1:
         function = names_operands(function, function.__module__)
     return _taking_axis(function)
 

@@ -476,3 +476,24 @@ def test_modules_that_pass_the_root_on_keep_its_name(
     import metaop
 
     assert _ran((tmp_path / "tricky_user.py").read_text()) == ([1.0, 1.0], 0.0, metaop.nn.ReLU)
+
+
+def test_a_class_that_takes_the_place_of_an_import_has_arguments_of_its_own() -> None:
+    """`class Dataset(Dataset)` is the program's own from there on; names with dots are not."""
+    text = (
+        "import torch\nfrom torch.utils.data import Dataset, Sampler\n"
+        "class Dataset(Dataset):\n    def __init__(self, a, b, c):\n        self.sum = a + b + c\n"
+        "result = Dataset(1, 2, 3).sum\n"
+    )
+    assert not any(one.verdict is Verdict.UNSUPPORTED for one in convert_source(text).findings)
+    assert _ran(convert_source(text).text) == 6
+    others = text + "Sampler(1, 2, 3, 4)\ntorch.utils.data.Dataset(1, 2)\n"
+    found = convert_source(others).findings
+    assert [one.line for one in found if one.verdict is Verdict.UNSUPPORTED] == [7, 8]
+
+
+def test_keywords_of_other_overloads_are_known() -> None:
+    text = "import torch\ntorch.permute(x, dims=(0,))\ntorch.randint_like(x, high=2)\n"
+    assert not any(one.verdict is Verdict.UNSUPPORTED for one in convert_source(text).findings)
+    found = convert_source(text + "torch.permute(x, order=(0,))\n").findings
+    assert [one.line for one in found if one.verdict is Verdict.UNSUPPORTED] == [4]

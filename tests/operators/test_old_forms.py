@@ -167,3 +167,61 @@ def test_checks_without_waiting() -> None:
     metaop._assert_async(metaop.ones(1))
     with pytest.raises(RuntimeError, match="all is lost"):
         metaop._assert_async(metaop.zeros(1), "all is lost")
+
+
+# Keywords of overloads that metaop has as one function under other names, with their arguments.
+OVERLOADS: dict[str, Callable[[Any, Any], Any]] = {
+    "view(size=)": lambda T, x: x.view(size=(3, 4)),
+    "view(dtype=)": lambda T, x: x.view(dtype=T.int64),
+    "reshape(shape=)": lambda T, x: x.reshape(shape=(-1, 2)),
+    "permute(dims=)": lambda T, x: x.permute(dims=(1, 0)),
+    "permute(input=, dims=)": lambda T, x: T.permute(input=x, dims=(1, 0)),
+    "expand(size=)": lambda T, x: x.expand(size=(2, -1, -1)),
+    "repeat(repeats=)": lambda T, x: x.repeat(repeats=(2, 1)),
+    "tile(dims=)": lambda T, x: x.tile(dims=(2,)),
+    "new_zeros(size=)": lambda T, x: x.new_zeros(size=(2, 3)),
+    "new_ones(size=, dtype=)": lambda T, x: x.new_ones(size=(2,), dtype=T.int64),
+    "Tensor.split(split_size=)": lambda T, x: x.split(split_size=2, dim=1),
+    "Tensor.split(split_size=[])": lambda T, x: x.split(split_size=[1, 3]),
+    "tensor_split(sections=)": lambda T, x: T.tensor_split(x, sections=3),
+    "tensor_split(indices=)": lambda T, x: x.tensor_split(indices=(1, 2), dim=1),
+    "hsplit(sections=)": lambda T, x: T.hsplit(x, sections=3),
+    "vsplit(indices=)": lambda T, x: x.vsplit(indices=(1,)),
+    "arange(end=)": lambda T, x: T.arange(end=4),
+    "arange(end=, dtype=)": lambda T, x: T.arange(end=4, dtype=T.float32),
+    "randint(high=, size=)": lambda T, x: T.randint(high=1, size=(2, 2)),
+    "randint_like(high=)": lambda T, x: T.randint_like(x, high=1),
+    "randint_like(low=, high=)": lambda T, x: T.randint_like(x, low=4, high=5),
+    "repeat_interleave(repeats)": lambda T, x: T.repeat_interleave(T.tensor([2, 0, 3])),
+    "repeat_interleave(int32)": lambda T, x: T.repeat_interleave(T.tensor([3], dtype=T.int32)),
+}
+
+
+@pytest.mark.parametrize("name", OVERLOADS)
+def test_keywords_of_other_overloads(name: str) -> None:
+    """Each overload of PyTorch's is called by its own words."""
+    found, expected = (
+        OVERLOADS[name](library, library.arange(12.0, dtype=library.float64).reshape(4, 3))
+        for library in (metaop, torch)
+    )
+    several = (found, expected) if isinstance(expected, tuple) else ([found], [expected])
+    for one, other in zip(*several, strict=True):
+        assert str(one.dtype).removeprefix("metaop") == str(other.dtype).removeprefix("torch")
+        np.testing.assert_array_equal(one.numpy(), other.numpy())
+
+
+REFUSED: dict[str, Callable[[Any, Any], Any]] = {
+    "sizes twice": lambda T, x: x.view(3, 4, size=(3, 4)),
+    "an unknown word": lambda T, x: x.permute(dimensions=(1, 0)),
+    "no limits": lambda T, x: T.randint_like(x),
+    "no upper limit": lambda T, x: T.randint(size=(2,)),
+    "both words": lambda T, x: T.tensor_split(x, 2, sections=2),
+    "counts in two dimensions": lambda T, x: T.repeat_interleave(T.tensor([[1, 2]])),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_wrong_words_stay_errors(name: str) -> None:
+    for library in (torch, metaop):
+        with pytest.raises((TypeError, RuntimeError)):
+            REFUSED[name](library, library.ones(4, 3))

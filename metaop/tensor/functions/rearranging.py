@@ -12,6 +12,7 @@ from metaop.operators import shaping as operators
 from metaop.tensor.arguments import WHOLE, is_empty, sizes, wrap_dim, wrap_dims
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.functions.indexing import host_tensor
+from metaop.tensor.functions.ranges import arange
 from metaop.tensor.functions.scattering import index_select
 from metaop.tensor.functions.shaping import diagonal as diagonal_of
 from metaop.tensor.functions.shaping import ravel, transpose
@@ -45,16 +46,25 @@ def tile(input: Tensor, *dims: Any) -> Tensor:
 
 @public(method=True)
 def repeat_interleave(
-    input: Tensor, repeats: int | Tensor, dim: int | None = None, *, output_size: int | None = None
+    input: Tensor,
+    repeats: int | Tensor | None = None,
+    dim: int | None = None,
+    *,
+    output_size: int | None = None,
 ) -> Tensor:
     """Every element along `dim` (of the flattened tensor, when None) repeated in a row.
 
-    `repeats` is one number or one for each element. Raises ShapeError when `output_size` is given
-    and not the size of the result along `dim`.
+    `repeats` is one number or one for each element; without it, `input` has these numbers, and the
+    positions 0, 1, … are repeated. Raises ShapeError when `output_size` is given and not the size
+    of the result along `dim`.
 
     >>> metaop.repeat_interleave(metaop.tensor([1, 2]), metaop.tensor([1, 3]))
     tensor([1, 2, 2, 2])
     """
+    if repeats is None:
+        if input.ndim != 1:
+            raise ShapeError("repeat_interleave only accept 1D vector as repeat")
+        input, repeats = arange(input.numel(), dtype=input.dtype, device=input.device), input
     if dim is None:
         input, dim = ravel(input), 0
     dim = wrap_dim(dim, input.ndim)
