@@ -102,6 +102,7 @@ class Neighbours(Mapping[str, str]):
     def __init__(self, root: Path, file: Path, exports: Exports) -> None:
         self._root = root.resolve().name
         self._package = list(file.relative_to(root).parts[:-1])
+        self._itself = ".".join([*self._package, file.stem])
         self.exports = exports
 
     def __getitem__(self, name: str) -> str:
@@ -127,7 +128,9 @@ class Neighbours(Mapping[str, str]):
                 return []
             base = self._package[: len(self._package) - level + 1]
             return [".".join([*base, inner] if inner else base)]
-        names = [inner, ".".join([*self._package, inner])]
+        # A file that imports its own name means another package, which it may be about.
+        beside = ".".join([*self._package, inner])
+        names = [inner] if beside == self._itself else [inner, beside]
         if inner == self._root or inner.startswith(f"{self._root}."):
             names.append(inner[len(self._root) + 1 :])
         return names

@@ -38,6 +38,13 @@ RENAMED = {
     "torch.tensor.Tensor": "metaop.Tensor",
     "torch.torch": "metaop",
     "torch.nn.modules.module._IncompatibleKeys": "metaop.nn.module_state.IncompatibleKeys",
+    "torch._standard_gamma": "metaop.distributions.gamma_samples.standard_gamma",
+    "torch._vmap_internals._vmap": "metaop.func.vmap",
+    "torch.distributions.transforms._InverseTransform": (
+        "metaop.distributions.transforms.transform._InverseTransform"
+    ),
+    "torch.distributions.utils._sum_rightmost": "metaop.distributions.utils.sum_rightmost",
+    "torch.nn.utils.stateless._reparametrize_module": "metaop.nn.utils.stateless.reparametrised",
     "torch.nn.utils.clip_grad_norm": "metaop.nn.utils.clip_grad_norm_",
     "torch.nn.functional.upsample": "metaop.nn.functional.interpolate",
     "torch.nn.functional.upsample_bilinear": "metaop.nn.functional.interpolate",
@@ -110,6 +117,7 @@ PUBLIC_PACKAGES = {
     "torch.distributed.tensor": "metaop.distributed.tensor",
     "torch.distributed.tensor.parallel": "metaop.distributed.tensor.parallel",
     "torch.distributions": "metaop.distributions",
+    "torch.functional": "metaop",
     "torch.nn.modules": "metaop.nn",
     "torch.nn.parallel": "metaop.nn.parallel",
     "torch.nn.parameter": "metaop.nn",

@@ -15,7 +15,7 @@ from metaop.tensor.grad_mode import no_grad
 from metaop.tensor.options import device_of
 from metaop.tensor.sharded.global_tensor import spread_first
 from metaop.unified_graph import dtype as dtypes
-from metaop.unified_graph.dtype import DType
+from metaop.unified_graph.dtype import DType, from_python_type
 from metaop.unified_graph.tensor_type import Device
 
 if TYPE_CHECKING:
@@ -204,8 +204,11 @@ def parse_to(
 
     Those not requested are None. Modules that override `to` call it.
     """
+    dtype = from_python_type(dtype) or dtype
     for argument in (*args, tensor):
-        if isinstance(argument, Tensor):
+        if named := from_python_type(argument):
+            dtype = named
+        elif isinstance(argument, Tensor):
             device, dtype = argument.device, argument.dtype
         elif isinstance(argument, DType):
             dtype = argument

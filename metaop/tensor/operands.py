@@ -2,10 +2,11 @@
 
 No argument is checked before the call. A function that fails is looked at afterwards. If a tensor
 or an array without dimensions stands where a number belongs, the function is called again with its
-number, as PyTorch reads it. Numbers before the last tensor, the way of PyTorch before 1.5, go to
-the keywords that they have now, and keywords of PyTorch's other overloads to those of this one.
-Otherwise, if a parameter that is declared as `Tensor` got something else, the error names it. So
-calls with tensors pay one Python frame, which Python 3.11 calls cheaply.
+number, as PyTorch reads it; `int` and the other types of Python's numbers become dtypes. Numbers
+before the last tensor, the way of PyTorch before 1.5, go to the keywords that they have now, and
+keywords of PyTorch's other overloads to those of this one. Otherwise, if a parameter that is
+declared as `Tensor` got something else, the error names it. So calls with tensors pay one Python
+frame, which Python 3.11 calls cheaply.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from metaop.errors import ArgumentTypeError
-from metaop.unified_graph.dtype import DType
+from metaop.unified_graph.dtype import DType, from_python_type
 
 # The types of parameters that are tensors, and those of numbers that may stand beside them.
 _TENSORS = frozenset(("Tensor", "SparseTensor", "PackedSequence", "Operand"))
@@ -35,6 +36,7 @@ _OTHER_NAMES = {
     "sections": "indices_or_sections",
     "size": "shape",
     "split_size": "split_size_or_sections",
+    "tensor_indices_or_sections": "indices_or_sections",
 }
 # Lower limits that are 0 where only the upper one is given.
 _LOWER_LIMITS = {"end": "start", "high": "low"}
@@ -45,9 +47,9 @@ _BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 def names_operands(function: Callable[..., Any], module: str) -> Callable[..., Any]:
     """The function, as `module` has it: with an error that names an argument that is not a tensor.
 
-    The function itself is returned if no parameter is a tensor.
+    The function itself is returned if no parameter is a tensor or a dtype.
     """
-    if not takes_tensors(function):
+    if not takes_tensors(function) and not takes_dtypes(function):
         return function
     parameters = signature(function).parameters.values()
     if any(p.kind not in _BY_POSITION or p.name in _OTHER_NAMES.values() for p in parameters):
@@ -101,9 +103,9 @@ def with_numbers(
 ) -> BoundArguments | None:
     """The arguments of a call with numbers for tensors and arrays without dimensions.
 
-    Numbers that stand where they stood before PyTorch 1.5 become keywords, and the keywords of
-    other overloads those of this one. None if there is nothing to change, or if `error`, which the
-    call raised, says that something else is wrong.
+    Types of Python's numbers become dtypes. Numbers that stand where they stood before PyTorch 1.5
+    become keywords, and the keywords of other overloads those of this one. None if there is nothing
+    to change, or if `error`, which the call raised, says that something else is wrong.
     """
     if not isinstance(error, (AttributeError, TypeError)):
         return None
@@ -116,7 +118,15 @@ def with_numbers(
         return _from_old_order(function.__name__, declared, args, kwargs)
     found = False
     for name, value in given.arguments.items():
-        if not _may_be_number(declared.parameters[name], value):
+        parameter = declared.parameters[name]
+        if parameter.kind is Parameter.VAR_KEYWORD:
+            if dtype := from_python_type(value.get("dtype")):
+                given.arguments[name], found = {**value, "dtype": dtype}, True
+            continue
+        if "DType" in _words(parameter) and (dtype := from_python_type(value)):
+            given.arguments[name], found = dtype, True
+            continue
+        if not _may_be_number(parameter, value):
             continue
         if type(value) in (list, tuple):
             number = type(value)([_number(one) for one in value])
@@ -243,6 +253,12 @@ def not_a_tensor(
 def takes_tensors(function: Callable[..., Any]) -> int:
     """How many parameters of a function are tensors."""
     return sum(map(_is_tensor, signature(function).parameters.values()))
+
+
+def takes_dtypes(function: Callable[..., Any]) -> bool:
+    """Whether a parameter of a function is a dtype, or may be one among its `**options`."""
+    parameters = signature(function).parameters.values()
+    return any(p.kind is Parameter.VAR_KEYWORD or "DType" in _words(p) for p in parameters)
 
 
 def _words(parameter: Parameter) -> frozenset[str]:

@@ -15,7 +15,7 @@ from typing import Any
 from metaop.errors import ArgumentTypeError, GradientError
 from metaop.tensor.casting import without_casts
 from metaop.tensor.core import Tensor
-from metaop.tensor.operands import name_wrong_operand, names_operands, with_numbers
+from metaop.tensor.operands import name_wrong_operand, names_operands, takes_tensors, with_numbers
 from metaop.tensor.resizing import resize_
 from metaop.tensor.writing import convert_for_write
 from metaop.unified_graph.recording import modes, next_sequence
@@ -30,7 +30,7 @@ def offer(namespace: dict[str, Any], taking_out: Iterable[str] = ()) -> None:
         namespace[name] = takes_out(namespace[name], namespace["__name__"])
     for name, found in [*namespace.items()]:
         if isinstance(found, FunctionType) and not name.startswith("_"):
-            if "out" not in signature(found).parameters:
+            if "out" not in signature(found).parameters and takes_tensors(found):
                 namespace[name] = names_operands(found, namespace["__name__"])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from metaop.errors import ArgumentTypeError
 from metaop.tensor.promotion import defaults
-from metaop.unified_graph.dtype import DType
+from metaop.unified_graph.dtype import DType, from_python_type
 
 # Bits of the significand, with the hidden one, and the largest exponent.
 _FORMATS = {
@@ -26,7 +26,8 @@ class finfo:
     """
 
     def __init__(self, type: DType | None = None) -> None:
-        dtype = (defaults.dtype if type is None else type).part
+        dtype = defaults.dtype if type is None else from_python_type(type) or type
+        dtype = dtype.part
         if dtype.kind != "float":
             raise ArgumentTypeError(
                 f"torch.finfo() requires a floating point input type, not {dtype.name}",
@@ -59,6 +60,7 @@ class iinfo:
     """
 
     def __init__(self, type: DType) -> None:
+        type = from_python_type(type) or type
         if type.kind != "int":
             raise ArgumentTypeError(
                 f"torch.iinfo() requires an integer input type, not {type.name}",

@@ -130,11 +130,22 @@ FLOATS = (float16, bfloat16, float32, float64)
 INTEGERS = (uint8, int8, int16, int32, int64)
 _BY_NAME = {dtype.name: dtype for dtype in (*ALL, *COMPLEX, *NAMED)}
 _PARTS = {complex64: float32, complex128: float64}
+_OF_PYTHON: dict[object, DType] = {
+    bool: bool_,
+    int: int64,
+    float: float64,
+    complex: complex128,
+}
 
 
 def dtype_named(name: str) -> DType:
     """The dtype called `name` ("float32", "bool", …); KeyError when there is none."""
     return _BY_NAME[name]
+
+
+def from_python_type(kind: object) -> DType | None:
+    """The dtype that a type of Python's numbers stands for, as in NumPy; None for anything else."""
+    return _OF_PYTHON.get(kind) if isinstance(kind, type) else None
 
 
 @cache

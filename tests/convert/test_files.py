@@ -247,6 +247,19 @@ def test_modules_around_a_file_are_its_own(
     assert told("tests/test_net.py") == told("tests") == strangers
 
 
+def test_a_file_named_as_the_package_that_it_imports(tmp_path: Path) -> None:
+    for name, text in {
+        "net/__init__.py": "",
+        "net/parts/__init__.py": "",
+        "net/parts/apex.py": "import torch\nimport apex.torch as them\nthem.rank(torch.ones(1))\n",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    main(["convert", str(tmp_path / "net")])
+    changed = (tmp_path / "net/parts/apex.py").read_text()
+    assert changed == "import metaop\nimport apex.torch as them\nthem.rank(metaop.ones(1))\n"
+
+
 def test_lines_of_ipython_in_every_place(tmp_path: Path) -> None:
     cells = {
         "!pip install torch \\\n  torchvision\nimport torch": "import metaop",

@@ -242,6 +242,40 @@ def test_packages_around_pytorch(before: str, after: str) -> None:
     ("before", "after"),
     [
         (
+            "from torch.distributions.utils import _sum_rightmost\n_sum_rightmost(x, 1)",
+            "from metaop.distributions.utils import sum_rightmost as _sum_rightmost\n"
+            "_sum_rightmost(x, 1)",
+        ),
+        (
+            "import torch\ntorch.distributions.transforms._InverseTransform",
+            "import metaop\nmetaop.distributions.transforms.transform._InverseTransform",
+        ),
+        (
+            "import torch\ntorch._standard_gamma(x)",
+            "import metaop\nmetaop.distributions.gamma_samples.standard_gamma(x)",
+        ),
+        (
+            "import torch\nwith torch.nn.utils.stateless._reparametrize_module(m, p):\n    m()",
+            "import metaop\nwith metaop.nn.utils.stateless.reparametrised(m, p):\n    m()",
+        ),
+        (
+            "from torch._vmap_internals import _vmap\n_vmap(f)(x)",
+            "from metaop.func import vmap as _vmap\n_vmap(f)(x)",
+        ),
+        (
+            "from torch.functional import einsum, norm\nnorm(einsum('ij->i', x))",
+            "from metaop import einsum, norm\nnorm(einsum('ij->i', x))",
+        ),
+    ],
+)
+def test_private_names_that_packages_use(before: str, after: str) -> None:
+    assert convert(before) == after
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (
             "import einops\neinops.rearrange(x, p)",
             "import metaop.einops\nmetaop.einops.rearrange(x, p)",
         ),

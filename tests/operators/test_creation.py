@@ -6,12 +6,13 @@ import copy
 import math
 import pickle
 import re
+from typing import Any
 
 import numpy as np
 import pytest
 
 import metaop
-from metaop.errors import UnsupportedError
+from metaop.errors import ArgumentTypeError, UnsupportedError
 from tests.helpers import Versus, check, from_numpy, to_torch
 
 torch = pytest.importorskip("torch")
@@ -161,6 +162,61 @@ def test_conversion(source: str, target: str) -> None:
     ours, theirs = from_numpy(values), to_torch(values)
     same(ours.to(getattr(metaop, target)), theirs.to(getattr(torch, target)))
     same(ours.type(getattr(metaop, target)), theirs.type(getattr(torch, target)))
+
+
+@pytest.mark.parametrize("kind", [bool, int, float, complex])
+@pytest.mark.filterwarnings("ignore")
+def test_types_of_python_are_dtypes(kind: type) -> None:
+    def made(framework: Any) -> list:
+        x = framework.tensor([1.5, 0.0])
+        return [
+            framework.tensor([1, 0], dtype=kind),
+            framework.as_tensor(np.array([1, 0]), dtype=kind),
+            framework.zeros(2, dtype=kind),
+            framework.full((2,), 1, dtype=kind),
+            framework.eye(2, dtype=kind),
+            framework.ones_like(x, dtype=kind),
+            framework.full_like(x, 1, dtype=kind),
+            framework.sum(x, dtype=kind),
+            framework.sum(x, 0, False, dtype=kind),
+            framework.empty_strided((0,), (1,), dtype=kind),
+            x.new_zeros(2, dtype=kind),
+            x.new_full((2,), 1, dtype=kind),
+            x.new_tensor([1, 0], dtype=kind),
+            x.prod(dtype=kind),
+            x.to(kind),
+            x.to(dtype=kind),
+            x.to("cpu", kind),
+            framework.zeros(8, dtype=framework.int64).view(kind),
+            framework.frombuffer(bytearray(16), dtype=kind),
+            framework.zeros(1, dtype=framework.promote_types(kind, framework.int32)),
+        ]
+
+    for actual, expected in zip(made(metaop), made(torch), strict=True):
+        assert str(actual.dtype).removeprefix("metaop") == str(expected.dtype).removeprefix("torch")
+        np.testing.assert_array_equal(actual.numpy(), expected.numpy())
+
+
+@pytest.mark.parametrize("kind", [float, complex])
+@pytest.mark.filterwarnings("ignore:Complex modules")
+def test_modules_are_converted_to_types_of_python(kind: type) -> None:
+    expected = torch.nn.Linear(2, 2).to(kind).weight.dtype
+    for module in (metaop.nn.Linear(2, 2).to(kind), metaop.nn.Linear(2, 2).to(dtype=kind)):
+        assert f"torch.{module.weight.dtype.name}" == str(expected)
+    with pytest.raises(ArgumentTypeError, match="desired dtype=metaop.int64"):
+        metaop.nn.Linear(2, 2).to(int)
+
+
+def test_other_types_of_python_are_no_dtypes() -> None:
+    with pytest.raises(ArgumentTypeError, match="'dtype' must be metaop.dtype, not type"):
+        metaop.zeros(2, dtype=str)
+    assert metaop.iinfo(int).max == torch.iinfo(int).max
+    assert metaop.finfo(float).eps == torch.finfo(float).eps
+
+
+def test_upper_limits_by_name() -> None:
+    assert metaop.randint(high=1, size=(3,)).tolist() == [0, 0, 0]
+    assert metaop.randint_like(metaop.ones(3), high=1).tolist() == [0.0, 0.0, 0.0]
 
 
 def test_conversion_methods() -> None:

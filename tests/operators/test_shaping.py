@@ -217,3 +217,42 @@ def test_sums_and_multiples_of_shapes_are_shapes() -> None:
     for refused in (lambda s: s + [1], lambda s: [1] + s, lambda s: s * 1.5, lambda s: "a" + s):
         with pytest.raises(TypeError):
             refused(metaop.ones(2, 3).shape)
+
+
+def test_sizes_and_dimensions_by_their_names() -> None:
+    def made(framework: Any) -> list:
+        x = framework.arange(24.0).reshape(shape=(2, 3, 4))
+        pieces = (
+            *x.split(split_size=2, dim=1),
+            *x.split(split_size=[1, 2], dim=1),
+            *framework.split(x, split_size_or_sections=[1, 1]),
+            *x.unsafe_split(split_size=1),
+            *x.tensor_split(sections=3, dim=2),
+            *x.tensor_split(indices=(1, 2), dim=2),
+            *x.tensor_split(tensor_indices_or_sections=framework.tensor(2), dim=2),
+            *x.hsplit(sections=3),
+            *x.hsplit(indices=(1,)),
+            *x.vsplit(sections=2),
+            *x.dsplit(indices=(1,)),
+        )
+        return [
+            *pieces,
+            x.view(size=(6, 4)),
+            x.view(dtype=framework.int32),
+            x.permute(dims=(1, 0, 2)),
+            framework.permute(x, dims=(2, 1, 0)),
+            x[:, :1].expand(size=(2, 5, 4)),
+            x.repeat(repeats=(1, 2, 1)),
+            x.tile(dims=(2,)),
+            framework.tile(x, dims=(2, 1, 1)),
+            framework.reshape(x, shape=(4, -1)),
+            x.sum_to_size(size=(1, 3, 4)),
+            x.new_zeros(size=(2, 3)),
+            x.new_ones(size=(2, 3), dtype=framework.int64),
+            x.new_empty(size=(0, 3)),
+            framework.arange(end=3),
+        ]
+
+    for actual, expected in zip(made(metaop), made(torch), strict=True):
+        assert actual.dtype.name == str(expected.dtype).removeprefix("torch.")
+        np.testing.assert_array_equal(actual.numpy(), expected.numpy())

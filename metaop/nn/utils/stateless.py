@@ -44,7 +44,7 @@ def functional_call(
     if tie_weights:
         values = _with_ties(module, values)
     arguments = () if args is None else args if isinstance(args, tuple) else (args,)
-    with _replaced(module, values):
+    with reparametrised(module, values):
         return module(*arguments, **(kwargs or {}))
 
 
@@ -84,7 +84,8 @@ def _with_ties(module: Module, values: Mapping[str, Tensor]) -> dict[str, Tensor
 
 
 @contextmanager
-def _replaced(module: Module, values: Mapping[str, Tensor]) -> Iterator[None]:
+def reparametrised(module: Module, values: Mapping[str, Tensor]) -> Iterator[None]:
+    """`module` with the given parameters and buffers until the block is left."""
     kept = []
     try:
         for name, value in values.items():

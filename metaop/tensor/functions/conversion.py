@@ -43,6 +43,8 @@ def to(
             dtype = argument
         elif isinstance(argument, Tensor):
             dtype, device = argument.dtype, argument.device
+        elif named := dtypes.from_python_type(argument):
+            dtype = named
         elif isinstance(argument, builtins.bool):
             flags.append(argument)
         elif isinstance(argument, (Device, str, builtins.int)):

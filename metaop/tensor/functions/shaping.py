@@ -18,7 +18,7 @@ from metaop.tensor.functions.complex_numbers import conj
 from metaop.tensor.storage import owner_and_layout
 from metaop.tensor.strides import view_layout
 from metaop.tensor.surface import attribute, method, public, synonym
-from metaop.unified_graph.dtype import DType
+from metaop.unified_graph.dtype import DType, from_python_type
 from metaop.unified_graph.node import Shape
 from metaop.unified_graph.recording import record
 
@@ -51,8 +51,8 @@ def view(input: Tensor, *shape: Any) -> Tensor:
     With a dtype, it reinterprets the bytes as another type. Values of different types share no
     memory here, so the result is a copy without a gradient; writes to it do not change `input`.
     """
-    if len(shape) == 1 and isinstance(shape[0], DType):
-        return alias(input) if shape[0] is input.dtype else _bytes_as(input, shape[0])
+    if len(shape) == 1 and isinstance(dtype := from_python_type(shape[0]) or shape[0], DType):
+        return alias(input) if dtype is input.dtype else _bytes_as(input, dtype)
     extents = infer_size(sizes(shape), input.numel())
     step = (operators.reshape, (extents,))
     if input._base is not None and not view_layout(input._base._shape, (*input._steps, step)):
