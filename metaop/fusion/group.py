@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from metaop.fusion.buffered import certainly_stored, choosing, long_selects, repeated
@@ -15,6 +16,7 @@ from metaop.fusion.explain import Decision
 from metaop.fusion.index_splitting import as_part, as_reshaped, pieces_of
 from metaop.fusion.inline import reads
 from metaop.fusion.kernel import Kernel, box_axes, reduced_axes
+from metaop.fusion.masks import Masks
 from metaop.fusion.recognise import recognise
 from metaop.fusion.recompute import Recomputed
 from metaop.fusion.storage import Part, Storage
@@ -76,6 +78,7 @@ class _Grouping:
         self.late = graph.late
         self.outputs = set(graph.outputs)
         self.pieces: dict[Node, list[Node]] = {}
+        self.masks = Masks(graph.order, graph.outputs)
         self.storage = self._storage(graph.order, stored, split)
         self.roots = self._ordered_roots(graph.order)
         self.kernels: list[Kernel] = []
@@ -231,6 +234,8 @@ class _Grouping:
             return Kernel(shape, frozenset(), scatter=True)
         has_buffer = self.storage.has_buffer
         contraction, scan = recognise(root, has_buffer), triangle_of(root, has_buffer)
+        if contraction is not None:
+            contraction = replace(contraction, regions=self.masks.of_contraction(root))
         return Kernel(shape, reduced, contraction=contraction, scan=scan)
 
     def _candidates(self, sources: Iterable[Node]) -> list[Kernel]:

@@ -34,6 +34,7 @@ class Contraction:
 
     `batch` axes are in both factors and the result, `rows` in `left` and the result, `columns`
     in `right` and the result, `depth` is reduced. The innermost axis of the result is a column.
+    Products matter where all `regions`, differences of two box axes, are at least 0: see `Masks`.
     """
 
     left: Node
@@ -42,6 +43,7 @@ class Contraction:
     rows: tuple[int, ...]
     columns: tuple[int, ...]
     depth: tuple[int, ...]
+    regions: tuple[IndexExpr, ...] = ()
 
 
 def presumed_buffers(outputs: Sequence[Node]) -> Callable[[Node], bool]:

@@ -262,8 +262,8 @@ class _Surveyor:
         if isinstance(statement, ir.Alloc):
             self.scratch[statement.buffer] = self._integer(statement.elements)
         elif isinstance(statement, ir.Let):
-            if isinstance(statement.value, ir.IndexValue):
-                names[statement.name] = self._bound(statement.value.index, place)
+            if (value := self._value(statement.value, place)) is not None:
+                names[statement.name] = value
             self._reads(statement.value, (), place, statement)
         elif isinstance(statement, ir.CheckedIndex):
             names[statement.name] = _Data(self._integer(statement.bound))
@@ -279,6 +279,18 @@ class _Surveyor:
             self._micro_kernel(statement, place)
         elif isinstance(statement, ir.WarpProduct):
             self._warp_product(statement, place)
+
+    def _value(self, expr: ir.Expr, place: _Place) -> Value | None:
+        """The values of an index, or of the least or the greatest of two that are known."""
+        if isinstance(expr, ir.IndexValue):
+            return self._bound(expr.index, place)
+        if not isinstance(expr, ir.Apply) or expr.function not in ("minimum", "maximum"):
+            return None
+        first, second = (self._value(one, place) for one in expr.operands)
+        if not isinstance(first, np.ndarray) or not isinstance(second, np.ndarray):
+            return None
+        found: Integers = (np.minimum if expr.function == "minimum" else np.maximum)(first, second)
+        return found
 
     def _bound(self, index: ir.Sum, place: _Place) -> Value:
         if not self._depends_on_data(index, place):
@@ -337,7 +349,8 @@ class _Surveyor:
             self.found.append(access)
 
     def _micro_kernel(self, kernel: ir.MicroKernel, place: _Place) -> None:
-        steps = int(self._index(kernel.depth, place).max(initial=0))
+        depth = self._index(kernel.depth, place)
+        steps = int(depth.max(initial=0))
         stride = kernel.left_stride
         left = (
             (("k", steps, kernel.left_pitch), ("r", kernel.rows, 1))
@@ -351,8 +364,11 @@ class _Surveyor:
         )
         before = self._index(kernel.accumulate, place) != 0
         added = place._replace(mask=before if place.mask is None else place.mask & before)
-        self._panel(kernel.left, "read", kernel.left_offset, left, place, kernel)
-        self._panel(kernel.right, "read", kernel.right_offset, right, place, kernel)
+        depths = depth * kernel.step, depth * kernel.packed_steps
+        if stride is None:
+            depths = depth, depths[1]
+        self._panel(kernel.left, "read", kernel.left_offset, left, place, kernel, depths[0])
+        self._panel(kernel.right, "read", kernel.right_offset, right, place, kernel, depths[1])
         self._panel(kernel.target, "read", kernel.target_offset, target, added, kernel)
         self._panel(kernel.target, "write", kernel.target_offset, target, place, kernel)
 
@@ -374,20 +390,30 @@ class _Surveyor:
         extents: Sequence[tuple[str, int, int]],
         place: _Place,
         statement: ir.Statement,
+        depth: Integers | None = None,
     ) -> None:
-        """The elements of a panel whose axes have these names, extents and strides."""
-        inside = np.zeros((), np.int64)
-        for _, extent, stride in extents:
+        """The elements of a panel whose axes have these names, extents and strides.
+
+        Of the axis "k" it has as many as `depth` tells for each iteration.
+        """
+        inside = number = np.zeros((), np.int64)
+        for name, extent, stride in extents:
             steps = np.arange(extent, dtype=np.int64)
             if not self.is_complete and extent > _SAMPLED:
                 steps = np.array([0, extent - 1], np.int64)
             inside = inside[..., None] + steps * stride
+            number = steps if name == "k" else number[..., None]
+        if depth is not None and depth.ndim:
+            taken = number < _behind(depth, inside)
+            mask = taken if place.mask is None else taken & _behind(place.mask, inside)
+        else:
+            mask = place.mask if place.mask is None else _behind(place.mask, inside)
         start = self._index(offset, place)
         widened = place._replace(
             indices={axis: _behind(value, inside) for axis, value in place.indices.items()},
             serial=_behind(place.serial, inside),
             lanes=_behind(place.lanes, inside),
-            mask=None if place.mask is None else _behind(place.mask, inside),
+            mask=mask,
         )
         offsets = _behind(start, inside) + inside
         self._note(buffer, kind, offsets, widened, statement)

@@ -141,8 +141,20 @@ class _Surveyor:
         """The values of a name."""
         if isinstance(statement, ir.CheckedIndex):
             return self._up_to(_integer(statement.bound) - 1)
-        value = statement.value
-        return self._sum(value.index, known) if isinstance(value, ir.IndexValue) else None
+        return self._values(statement.value, known)
+
+    def _values(self, expr: ir.Expr, known: Known) -> Interval | None:
+        """The values of an index, or of the least or the greatest of two."""
+        if isinstance(expr, ir.IndexValue):
+            return self._sum(expr.index, known)
+        if not isinstance(expr, ir.Apply) or expr.function not in ("minimum", "maximum"):
+            return None
+        first, second = (self._values(one, known) for one in expr.operands)
+        if first is None or second is None:
+            return None
+        if expr.function == "minimum":
+            return Interval(_lesser(first.low, second.low), _lesser(first.high, second.high))
+        return Interval(-_lesser(-first.low, -second.low), -_lesser(-first.high, -second.high))
 
     # --- what is touched ----------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ computed before their loop.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -18,6 +18,7 @@ from metaop.errors import InternalError
 from metaop.fusion.inline import map_at, widened
 from metaop.fusion.kernel import Indices
 from metaop.reindex.meta_op import Reindex
+from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import NEVER, Guard, Within
 from metaop.unified_graph.index_expr import (
@@ -118,6 +119,28 @@ class Values(NestBuilder):
         self.emit(ir.Let(name, ir.IndexValue(index)))
         self.depth_of_name[name] = len(self.scopes) - 1
         return index_expr.symbol(name, 0, high)
+
+    def bind_between(
+        self,
+        name: str,
+        indices: Sequence[IndexExpr],
+        ends: tuple[int, int],
+        function: str = "minimum",
+    ) -> IndexExpr:
+        """The least or the greatest of some indices, kept between two ends, bound to a name."""
+
+        def joined(function: str, first: ir.Expr, index: IndexExpr) -> ir.Expr:
+            operands = first, ir.IndexValue(self.sum(index))
+            return ir.Apply(function, operands, dtypes.int64, dtypes.int64)
+
+        value: ir.Expr = ir.IndexValue(self.sum(indices[0]))
+        for index in indices[1:]:
+            value = joined(function, value, index)
+        for bound, end in zip(("maximum", "minimum"), ends):
+            value = joined(bound, value, index_expr.constant(end))
+        self.emit(ir.Let(name, value))
+        self.depth_of_name[name] = len(self.scopes) - 1
+        return index_expr.symbol(name, *ends)
 
     def bind_reduced(self, node: Node, name: str) -> ir.Name:
         """Binds the result of a reduction to `name` in the innermost body, from now on."""

@@ -36,7 +36,7 @@ from metaop.codegen.lowering.contractions.tiling import Tiling
 from metaop.codegen.lowering.scatters.scatter import fill_with
 from metaop.codegen.nest import ir
 from metaop.codegen.nest.builder import Extent, RuntimeExtent
-from metaop.fusion.cases import cases
+from metaop.fusion.cases import WHOLE, cases
 from metaop.fusion.kernel import Kernel, box_axes
 from metaop.fusion.storage import Storage
 from metaop.unified_graph import dtype as dtypes
@@ -329,19 +329,20 @@ class PackedGemm(Tiling):
             with values.loop("s", self.strips, counted=True) as strip:
                 first = strip * self.tile_columns
                 tile = panel * (self.tile_rows * self.block_columns) + first
-                right, right_offset = self._right_strip(strip, start)
+                right, right_start = self._right_strip(strip, start)
+                skipped, depth = self._steps_that_matter(first_row, self._column_of(strip), start)
                 values.emit(
                     ir.MicroKernel(
                         left,
-                        values.sum(left_start),
+                        values.sum(left_start + skipped * self._left_step),
                         right,
-                        right_offset,
+                        values.sum(right_start + skipped * self.tile_columns),
                         self.target,
                         values.sum(tile * 0 if self.is_finished else tile),
                         self.target_columns,
                         self.tile_rows,
                         self.tile_columns,
-                        ir.Sum((), self.block_depth // self.step),
+                        values.sum(depth),
                         values.sum(block),
                         self.scalar,
                         self.block_depth if rows_are_packed else self.left_stride,
@@ -353,6 +354,49 @@ class PackedGemm(Tiling):
                 if self.is_finished:
                     corner, place = (first_row, self._column_of(strip)), index_expr.constant(0)
                     self._store_panel(bounds, corner, place, self.target_columns)
+
+    @property
+    def _left_step(self) -> int:
+        """The elements of the left factor from one step of the depth to the next."""
+        return self.pitch if self.left_stride is None else 1
+
+    def _steps_that_matter(
+        self, row: IndexExpr, column: IndexExpr, start: IndexExpr
+    ) -> tuple[IndexExpr, IndexExpr]:
+        """How many steps of a block to skip for the tile at a row and a column, and to take then.
+
+        Outside the regions of a contraction, factors are zero, or nobody needs results.
+        """
+        steps, values = self.block_depth // self.step, self.values
+        regions = self.contraction.regions if self.step == 1 and self.case is WHOLE else ()
+        ends = {"rows": (row, self.tile_rows), "columns": (column, self.tile_columns)}
+        groups = self.contraction.rows, self.contraction.columns, self.contraction.depth
+        found = zip(("rows", "columns", "depth"), groups)
+        names = {axes[0]: name for name, axes in found if len(axes) == 1}
+        least, most = [], []
+        for region in regions:
+            signs = {step: names.get(int(atom.name)) for atom, step in region.terms}  # type: ignore[attr-defined]
+            greater, less = signs[1], signs[-1]
+            if greater in ends and less == "depth":
+                place, size = ends[greater]
+                most.append(place + (size + region.constant) - start)
+            elif greater == "depth" and less in ends:
+                least.append(ends[less][0] - region.constant - start)
+            elif greater in ends and less in ends and greater != less:
+                place, size = ends[greater]
+                distance = place + (size - 1 + region.constant) - ends[less][0]
+                # All steps if an element of the tile matters, else none.
+                reach = max(distance.high, -distance.low) + 1
+                most.append((distance + reach) // reach * steps)
+        skipped, stop = index_expr.constant(0), index_expr.constant(steps)
+        if least:
+            skipped = values.bind_between(values.fresh("skipped"), least, (0, steps), "maximum")
+        if most:
+            stop = values.bind_between(values.fresh("stop"), most, (0, steps), "minimum")
+        if not least or not most:
+            return skipped, stop - skipped
+        taken = values.bind_between(values.fresh("taken"), [stop - skipped], (0, steps))
+        return skipped, taken
 
     def _row_of(self, panel: IndexExpr) -> IndexExpr:
         """The first row of a panel of the block, in the innermost body."""
@@ -405,17 +449,15 @@ class PackedGemm(Tiling):
         assert element is not None
         return values.reads[-1]
 
-    def _right_strip(self, strip: IndexExpr, start: IndexExpr) -> tuple[int, ir.Sum]:
+    def _right_strip(self, strip: IndexExpr, start: IndexExpr) -> Read:
         """The start of a strip's columns: in scratch memory, or in the packed right factor."""
-        values = self.values
         if self.packed is None:
-            return self.right, values.sum(strip * (self._packed_steps()[0] * self.tile_columns))
+            return self.right, strip * (self._packed_steps()[0] * self.tile_columns)
         batch = index_expr.linear_offset(
             [self.place[k] for k in self.contraction.batch], self.batch
         )
         at = batch, self.first_strip + strip, start // self.together, index_expr.constant(0)
-        offset = index_expr.linear_offset(at, self.packed.shape)
-        return self.parameter(self.packed, "read"), values.sum(offset)
+        return self.parameter(self.packed, "read"), index_expr.linear_offset(at, self.packed.shape)
 
     def _epilogue(self, bounds: tuple[int, int]) -> None:
         """Stores a block: whole rows, or strip by strip if blocks differ in size."""
