@@ -11,7 +11,7 @@ import libcst as cst
 
 from metaop.convert.catalogue import hint_for, is_foreign, lookup
 from metaop.convert.findings import Verdict
-from metaop.convert.resolution import Reference, bound_path, natural_path
+from metaop.convert.resolution import Reference, bound_path, dotted, natural_path
 from metaop.convert.tables import PACKAGES, ROOTS
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ _ACCESSES = ("get", "pop", "setdefault", "__getitem__")
 
 _CHAIN = re.compile(r"(?<![\w.\\])[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
 _ROOT_WORD = re.compile(rf"(?<![\w./-])({'|'.join(r for r in ROOTS if '.' not in r)})(?![\w/-])")
+_IMPORT_OF_ROOT = re.compile(rf"\b(?:import|from)\s+({'|'.join(ROOTS)})\b")
 _RUN_TIME = "the name is known only at run time"
 
 
@@ -274,8 +275,36 @@ def _convert_code(converter: Converter, node: cst.Call, function: str) -> None:
         scope = converter.scopes.get(node.func) or converter.global_scope
         if not _ROOT_WORD.search(_convert_chains(converter, text, scope)):
             return
+    name = f"{function.removeprefix('builtins.')}(…)"
+    scope, roots = converter.scopes.get(node.func), roots_of_code(node)
+    if roots and all(converter.resolver.meanings_of(root, scope) for root in roots):
+        hint = "code in a string finds metaop under this name; what metaop lacks fails in it"
+        converter.note(node, name, Verdict.SEMANTIC, hint)
+        return
     hint = "code in a string: write it for metaop"
-    converter.note(node, f"{function.removeprefix('builtins.')}(…)", Verdict.UNSUPPORTED, hint)
+    converter.note(node, name, Verdict.UNSUPPORTED, hint)
+
+
+def roots_of_code(node: cst.Call) -> set[str]:
+    """The packages whose own names code in a string needs: `exec(name + " = torch.ones(1)")`.
+
+    Empty for a text that `_convert_code` converts, and for code that imports the packages itself or
+    is run elsewhere.
+    """
+    function, text = dotted(node.func), _first(node)
+    if function not in ("eval", "exec") or (
+        function == "eval" and isinstance(text, cst.SimpleString)
+    ):
+        return set()
+    tables = [arg.value for arg in node.args[1:]]
+    pieces = list(_pieces(text))
+    if any(map(_IMPORT_OF_ROOT.search, pieces)) or not all(map(_is_present_namespace, tables)):
+        return set()
+    return {root for piece in pieces for root in _ROOT_WORD.findall(piece)}
+
+
+def _is_present_namespace(node: cst.BaseExpression) -> bool:
+    return isinstance(node, cst.Call) and dotted(node.func) in ("globals", "locals")
 
 
 def _convert_chains(converter: Converter, node: cst.SimpleString, scope: object) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
+from metaop.convert.dynamic import roots_of_code
 from metaop.convert.resolution import dotted, module_name
 
 
@@ -11,9 +12,9 @@ class Survey(cst.CSTVisitor):
     """Walks a module and collects names.
 
     `stars` are the modules of `from MODULE import *`; `functions` the names of all functions;
-    `kept` the names in `global` and `nonlocal` statements, which no import may rename; `repeated`
-    the targets of assignments like `torch = torch`; `patched` the dotted names of attributes that
-    the program sets; `texts` the string arguments.
+    `kept` the names in `global` and `nonlocal` statements and those that code in strings needs,
+    which no import may rename; `repeated` the targets of assignments like `torch = torch`;
+    `patched` the dotted names of attributes that the program sets; `texts` the string arguments.
     """
 
     def __init__(self, module: cst.Module) -> None:
@@ -54,6 +55,7 @@ class Survey(cst.CSTVisitor):
             self.repeated.add(target)
 
     def visit_Call(self, node: cst.Call) -> None:
+        self.kept.update(roots_of_code(node))
         values = (arg.value for arg in node.args)
         self.texts.update(one.raw_value for one in values if isinstance(one, cst.SimpleString))
         if dotted(node.func) != "setattr" or len(node.args) != 3:

@@ -33,7 +33,25 @@ _IN_PLACE_INITIALISERS = (
     *("sparse", "uniform", "xavier_normal", "xavier_uniform"),
 )
 
+# Private helpers that copies of PyTorch's optimizers import.
+_OPTIMIZER_HELPERS = {
+    "torch.utils._foreach_utils._group_tensors_by_device_and_dtype": "group_tensors",
+    "torch.utils._foreach_utils._get_foreach_kernels_supported_devices": "supported_devices",
+    "torch.utils._foreach_utils._get_fused_kernels_supported_devices": "supported_devices",
+    "torch.optim.optimizer._default_to_fused_or_foreach": "choose_kernels",
+    "torch.optim.optimizer._disable_dynamo_if_unsupported": "no_compilation",
+    "torch.optim.optimizer._dispatch_sqrt": "square_root",
+    "torch.optim.optimizer._get_capturable_supported_devices": "supported_devices",
+    "torch.optim.optimizer._get_scalar_dtype": "dtype_of_steps",
+    "torch.optim.optimizer._get_value": "number_of",
+    "torch.optim.optimizer._stack_if_compiling": "unchanged",
+    "torch.optim.optimizer._to_scalar": "without_axes",
+    "torch.optim.optimizer._use_grad_for_differentiable": "use_grad_if_differentiable",
+    "torch.optim.optimizer._view_as_real": "as_real",
+}
+
 RENAMED = {
+    **{path: f"metaop.optim.helpers.{name}" for path, name in _OPTIMIZER_HELPERS.items()},
     **{f"torch.nn.init.{name}": f"metaop.nn.init.{name}_" for name in _IN_PLACE_INITIALISERS},
     "torch.tensor.Tensor": "metaop.Tensor",
     "torch.torch": "metaop",
@@ -81,6 +99,7 @@ RENAMED = {
     "torch._C.DisableTorchFunctionSubclass": "metaop.overrides.DisableTorchFunctionSubclass",
     "torch._C._disabled_torch_function_impl": "metaop.overrides._disabled_torch_function_impl",
     "torch._C._get_tracing_state": "metaop.scripting._get_tracing_state",
+    "torch._C._is_tracing": "metaop.scripting.is_tracing",
     "torch._C._log_api_usage_once": "metaop.environment._log_api_usage_once",
     "torch._C._nn._parse_to": "metaop.nn.module_conversion.parse_to",
     "torchvision.models._utils.IntermediateLayerGetter": (

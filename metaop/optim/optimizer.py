@@ -18,10 +18,12 @@ from metaop.dist.sbp import BROADCAST
 from metaop.errors import ArgumentError, ArgumentTypeError, GradientError
 from metaop.executor import realize
 from metaop.nn.hooks import HookTable, RemovableHandle
+from metaop.optim.helpers import Grouped, TensorLists, group_tensors
 from metaop.tensor.core import Tensor
 from metaop.tensor.sharded.global_tensor import spread
 
 Group = dict[str, Any]
+ParamsT = Iterable[Any]
 
 _everywhere_pre = HookTable()
 _everywhere_post = HookTable()
@@ -82,7 +84,7 @@ class Optimizer:
         self.defaults = defaults
         self.state: dict[Any, dict[str, Any]] = defaultdict(dict)
         self.param_groups: list[Group] = []
-        self.__make_hooks()
+        self._patch_step_function()
         groups = list(params)
         if not groups:
             raise ArgumentError(
@@ -94,13 +96,20 @@ class Optimizer:
         for group in groups:
             self.add_param_group(group)
 
-    def __make_hooks(self) -> None:
+    def _patch_step_function(self) -> None:
+        """Makes the tables of hooks; wrappers that never call `__init__` call this instead."""
         self._step_pre_hooks = HookTable()
         self._step_post_hooks = HookTable()
         self._state_dict_pre_hooks = HookTable()
         self._state_dict_post_hooks = HookTable()
         self._load_state_dict_pre_hooks = HookTable()
         self._load_state_dict_post_hooks = HookTable()
+
+    @staticmethod
+    def _group_tensors_by_device_and_dtype(
+        tensorlistlist: TensorLists, with_indices: bool = False
+    ) -> Grouped:
+        return group_tensors(tensorlistlist, with_indices)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -260,7 +269,7 @@ class Optimizer:
         self.__dict__.update(state)
         self.state = defaultdict(dict, self.state)
         if "_step_pre_hooks" not in self.__dict__:
-            self.__make_hooks()
+            self._patch_step_function()
         for group in self.param_groups:
             for name, default in self.defaults.items():
                 group.setdefault(name, default)

@@ -50,7 +50,7 @@ SAME: dict[str, str] = {
         """,
     "whether something is being traced": """
         import torch
-        result = torch._C._get_tracing_state() is None
+        result = torch._C._get_tracing_state() is None, torch._C._is_tracing()
         """,
     "import_module under another name": """
         from importlib import import_module as im
@@ -383,6 +383,88 @@ SAME: dict[str, str] = {
         values = (Variable(net(torch.ones(2))), Variable(name[0]), Variable(w.view(2, 1)))
         result = [v.requires_grad for v in values], Variable(values[0]) is values[0]
         """,
+    "eval of a computed text": """
+        import torch
+        import torch.nn as nn
+        name = "Adam"
+        result = eval("torch.optim." + name).__name__, eval(f"nn.{'ReLU'}")(), torch.ones(1)
+        result = result[0], type(result[1]).__name__, result[2].tolist()
+        """,
+    "exec of a computed text": """
+        import torch
+
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                for i in range(2):
+                    exec(f"self.weight_{i}" + " = torch.nn.Parameter(torch.ones(3, 1))")
+                exec("self.total = torch.add(self.weight_0, 1)", globals(), locals())
+
+        net = Net()
+        result = [name for name, _ in net.named_parameters()], net.total.tolist()
+        """,
+    "an optimizer written after PyTorch's": """
+        from collections import OrderedDict
+
+        import torch
+        from torch.optim import Optimizer
+        from torch.optim.optimizer import (
+            ParamsT, _default_to_fused_or_foreach, _disable_dynamo_if_unsupported,
+            _get_scalar_dtype, _get_value, _stack_if_compiling, _to_scalar,
+            _use_grad_for_differentiable, _view_as_real,
+        )
+        from torch.utils._foreach_utils import _group_tensors_by_device_and_dtype
+
+        @_disable_dynamo_if_unsupported()
+        def updated(params, grads, steps, lr):
+            _view_as_real(params, grads)
+            groups = Optimizer._group_tensors_by_device_and_dtype([params, grads, steps])
+            for (params, grads, steps), _ in groups.values():
+                torch._foreach_add_(steps, 1)
+                for p, g, step in zip(params, grads, steps):
+                    rate = _get_value(step) ** 0.5 * _stack_if_compiling(lr)
+                    p.add_(g, alpha=-rate / (1 + _to_scalar(step.view(1)).sqrt().item()))
+
+        class Mine(Optimizer):
+            def __init__(self, params: ParamsT, lr=0.1):
+                super().__init__(params, {"lr": lr, "differentiable": False})
+
+            @_use_grad_for_differentiable
+            def step(self):
+                assert not torch.is_grad_enabled()
+                for group in self.param_groups:
+                    params = [p for p in group["params"] if p.grad is not None]
+                    assert not any(_default_to_fused_or_foreach(params, False)[:1])
+                    for p in params:
+                        self.state[p].setdefault("step", torch.zeros((), dtype=_get_scalar_dtype()))
+                    steps = [self.state[p]["step"] for p in params]
+                    updated(params, [p.grad for p in params], steps, group["lr"])
+
+        class Wrapper(Optimizer):
+            def __init__(self, inner):
+                self.inner = inner
+                self._optimizer_step_pre_hooks = OrderedDict()
+                self._optimizer_step_post_hooks = OrderedDict()
+                self._patch_step_function()
+
+            def step(self):
+                self.inner.step()
+
+        x = torch.ones(2, requires_grad=True)
+        y = torch.ones(3, dtype=torch.float64, requires_grad=True)
+        z = torch.tensor([1 + 2j, 3 - 1j], requires_grad=True)
+        wrapper, calls = Wrapper(Mine([x, y, z])), []
+        wrapper.register_step_post_hook(lambda *args: calls.append(1))
+        for _ in range(3):
+            ((x**2).sum() + (y**3).sum() + z.abs().sum()).backward()
+            wrapper.step()
+        groups = _group_tensors_by_device_and_dtype([[x, y, x], [y, None, x]], with_indices=True)
+        indices = [found for _, found in groups.values()]
+        lists = [[[t is not None for t in one] for one in lists] for lists, _ in groups.values()]
+        values = [[round(v, 5) for v in torch.view_as_real(t).flatten().tolist()] if t is z
+                  else [round(v, 5) for v in t.tolist()] for t in (x, y, z)]
+        result = calls, sorted(indices), sorted(lists), values
+        """,
     "Variable that is written": """
         import torch
         x = torch.zeros(2)
@@ -398,10 +480,13 @@ REPORTED: dict[str, str] = {
     "__import__ of another root": """
         result = __import__("torchvision.models")
         """,
-    "eval of a computed text": """
-        import torch
+    "eval of a computed text without the package": """
         name = "Adam"
         result = eval("torch.optim." + name)
+        """,
+    "eval of a computed text elsewhere": """
+        import torch
+        result = eval("torch.optim." + "Adam", {"torch": torch})
         """,
     "exec": """
         exec("import torch\\nx = torch.library.Library()")

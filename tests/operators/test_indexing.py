@@ -246,6 +246,7 @@ FUNCTIONS: dict[str, Callable[[Any, Any, Callable[[Any], Any]], Any]] = {
     "take_along_dim flat": lambda x, s, t: x.take_along_dim(t(INDEX)),
     "masked_fill": lambda x, s, t: x.masked_fill(x > 0, 7.0),
     "masked_fill broadcast": lambda x, s, t: x.masked_fill(x[0] > 0, 7.0),
+    "where bytes": lambda x, s, t: x.where(t((INDEX % 2).astype(np.uint8)), s),
     "masked_select": lambda x, s, t: x.masked_select(x[:, :1] > 0),
     "masked_scatter": lambda x, s, t: x.masked_scatter(x > 0, s),
     "select_scatter": lambda x, s, t: x.select_scatter(s[0], 1, 2),
@@ -254,7 +255,7 @@ FUNCTIONS: dict[str, Callable[[Any, Any, Callable[[Any], Any]], Any]] = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:index_reduce")
+@pytest.mark.filterwarnings("ignore:index_reduce", "ignore:where received a uint8")
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_function(name: str) -> None:
     rng = np.random.default_rng(0)

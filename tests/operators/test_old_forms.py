@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -101,6 +102,46 @@ def test_functions_on_lists(name: str) -> None:
         assert len(wanted) == len(found)
         for left, right in zip([*wanted, *theirs[0]], [*found, *ours[0]]):
             np.testing.assert_allclose(right.numpy(), left.numpy(), rtol=1e-6)
+
+
+KEYWORDS: list[tuple[str, Callable[[Any, Any, Any], dict[str, Any]]]] = [
+    ("_foreach_norm", lambda torch, xs, ys: {"ord": math.inf}),
+    ("_foreach_norm", lambda torch, xs, ys: {"ord": 1, "dtype": torch.float64}),
+    ("_foreach_add", lambda torch, xs, ys: {"other": ys, "alpha": 3}),
+    ("_foreach_add_", lambda torch, xs, ys: {"scalar": 3}),
+    ("_foreach_mul", lambda torch, xs, ys: {"scalars": [3, 2]}),
+    ("_foreach_sub_", lambda torch, xs, ys: {"other": ys}),
+    ("_foreach_maximum", lambda torch, xs, ys: {"other": ys}),
+    ("_foreach_clamp_min_", lambda torch, xs, ys: {"scalar": 0.5}),
+    ("_foreach_pow", lambda torch, xs, ys: {"exponent": 3.0}),
+    ("_foreach_copy_", lambda torch, xs, ys: {"src": ys}),
+    ("_foreach_lerp", lambda torch, xs, ys: {"weight": 0.3, "tensors1": ys}),
+    ("_foreach_lerp_", lambda torch, xs, ys: {"tensors1": ys, "weights": xs}),
+    ("_foreach_addcdiv", lambda torch, xs, ys: {"tensor2": ys, "tensor1": xs}),
+    ("_foreach_addcmul_", lambda torch, xs, ys: {"tensor1": ys, "tensor2": xs, "value": 2}),
+    ("_foreach_addcmul", lambda torch, xs, ys: {"scalars": [2, 3], "tensor1": ys, "tensor2": ys}),
+]
+
+
+@pytest.mark.parametrize("name, keywords", KEYWORDS)
+def test_operands_of_functions_on_lists_have_names(
+    name: str, keywords: Callable[[Any, Any, Any], dict[str, Any]]
+) -> None:
+    results = []
+    for torch_or_ours in (torch, metaop):
+        xs = [torch_or_ours.tensor([[0.5, -2.0], [3.0, 1.0]]), torch_or_ours.tensor([0.25])]
+        ys = [x + 2.5 for x in xs]
+        found = getattr(torch_or_ours, name)(self=xs, **keywords(torch_or_ours, xs, ys))
+        results.append([one.numpy() for one in (xs if name.endswith("_") else found)])
+    for theirs, ours in zip(*results, strict=True):
+        assert theirs.dtype == ours.dtype
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+
+
+def test_the_dtype_of_norms_of_lists_may_be_an_operand() -> None:
+    x = metaop.tensor([3.0, 4.0])
+    (found,) = metaop._foreach_norm([x], 2, metaop.float64)
+    assert found.dtype == metaop.float64 and found.item() == 5
 
 
 def test_a_number_to_the_power_of_each() -> None:

@@ -41,6 +41,7 @@ NO_COMPILER = "nothing has to be told to a compiler, or kept from it"
 DESCRIBED = "the docstring says what is done instead"
 LEGAL = {
     ONE_RESULT: {
+        "choose_kernels": {"differentiable", "params", "use_fused"},
         "autocast.__init__": {"cache_enabled"},
         "flags": {"allow_tf32", "benchmark", "benchmark_limit", "deterministic", "enabled"},
         "flex_attention": {"kernel_options"},
@@ -99,6 +100,7 @@ LEGAL = {
         "create_block_mask": {"_compile"},
         "compile": {"backend", "disable", "dynamic", "fullgraph", "mode", "options"},
         "disable": {"reason", "recursive"},
+        "no_compilation": {"single_tensor_fn"},
         "optimized_execution": {"should_optimize"},
         "ignore": {"_options"},
         "export": {"_more", "_options", "strict"},

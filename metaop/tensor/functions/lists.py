@@ -16,8 +16,14 @@ from metaop.tensor.core import Tensor
 _PREFIX = "_foreach_"
 # PyTorch bounds by numbers, or by tensors, under these names.
 _OTHERWISE = {"maximum": "clamp_min", "minimum": "clamp_max"}
-# Whose last operand is a factor; it is a keyword of the function of one tensor.
-_SCALED = ("addcdiv", "addcmul")
+# What follows so many operands is a keyword of the function of one tensor.
+_THEN = {"addcdiv": (2, "value"), "addcmul": (2, "value"), "norm": (1, "dtype")}
+# Names of operands, which are not those of the function of one tensor, by their place.
+_NAMES = (
+    ("other", "scalar", "tensor1", "tensors1", "exponent", "src", "mat2", "ord"),
+    ("tensor2", "weight", "weights"),
+    ("scalars", "value"),
+)
 
 
 def for_each(name: str) -> Callable[..., list[Tensor]]:
@@ -38,9 +44,9 @@ def for_each(name: str) -> Callable[..., list[Tensor]]:
 
     @wraps(step)
     def each(self: Any, *operands: Any, **kwargs: Any) -> list[Tensor]:
-        args = list(operands)
-        if plain in _SCALED and len(args) > 2:
-            kwargs["value"] = args.pop()
+        args = [*operands, *(kwargs.pop(word) for row in _NAMES for word in row if word in kwargs)]
+        if plain in _THEN and len(args) > _THEN[plain][0]:
+            kwargs[_THEN[plain][1]] = args.pop()
         if plain == "pow" and not isinstance(self, (list, tuple)):
             return [self**exponent for exponent in args[0]]
         found = [_spread(name, one, len(self)) for one in args]

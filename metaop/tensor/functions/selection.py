@@ -82,7 +82,9 @@ def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
     """
     if input is None and other is None:
         return condition.nonzero(as_tuple=True)
-    if condition.dtype.kind != "bool":
+    if condition.dtype.name == "uint8":  # masks were once bytes
+        condition = condition.bool()
+    elif condition.dtype.kind != "bool":
         raise DTypeError(
             f"where expected condition to be a boolean tensor, but got a tensor with dtype "
             f"{condition.dtype.name}",
