@@ -32,6 +32,7 @@ from metaop.codegen.lowering.base.tasks import (
 from metaop.codegen.lowering.contractions.axes import Outer, unravel_within
 from metaop.codegen.lowering.contractions.prefetch import Read, left_prefetches, right_prefetches
 from metaop.codegen.lowering.contractions.prepacked import lower_packing, lower_relayout
+from metaop.codegen.lowering.contractions.regions import steps_that_matter
 from metaop.codegen.lowering.contractions.tiling import Tiling
 from metaop.codegen.lowering.scatters.scatter import fill_with
 from metaop.codegen.nest import ir
@@ -330,7 +331,7 @@ class PackedGemm(Tiling):
                 first = strip * self.tile_columns
                 tile = panel * (self.tile_rows * self.block_columns) + first
                 right, right_start = self._right_strip(strip, start)
-                skipped, depth = self._steps_that_matter(first_row, self._column_of(strip), start)
+                skipped, depth = self._steps_that_matter(first_row, strip, start)
                 values.emit(
                     ir.MicroKernel(
                         left,
@@ -361,42 +362,14 @@ class PackedGemm(Tiling):
         return self.pitch if self.left_stride is None else 1
 
     def _steps_that_matter(
-        self, row: IndexExpr, column: IndexExpr, start: IndexExpr
+        self, row: IndexExpr, strip: IndexExpr, start: IndexExpr
     ) -> tuple[IndexExpr, IndexExpr]:
-        """How many steps of a block to skip for the tile at a row and a column, and to take then.
-
-        Outside the regions of a contraction, factors are zero, or nobody needs results.
-        """
-        steps, values = self.block_depth // self.step, self.values
-        regions = self.contraction.regions if self.step == 1 and self.case is WHOLE else ()
-        ends = {"rows": (row, self.tile_rows), "columns": (column, self.tile_columns)}
-        groups = self.contraction.rows, self.contraction.columns, self.contraction.depth
-        found = zip(("rows", "columns", "depth"), groups)
-        names = {axes[0]: name for name, axes in found if len(axes) == 1}
-        least, most = [], []
-        for region in regions:
-            signs = {step: names.get(int(atom.name)) for atom, step in region.terms}  # type: ignore[attr-defined]
-            greater, less = signs[1], signs[-1]
-            if greater in ends and less == "depth":
-                place, size = ends[greater]
-                most.append(place + (size + region.constant) - start)
-            elif greater == "depth" and less in ends:
-                least.append(ends[less][0] - region.constant - start)
-            elif greater in ends and less in ends and greater != less:
-                place, size = ends[greater]
-                distance = place + (size - 1 + region.constant) - ends[less][0]
-                # All steps if an element of the tile matters, else none.
-                reach = max(distance.high, -distance.low) + 1
-                most.append((distance + reach) // reach * steps)
-        skipped, stop = index_expr.constant(0), index_expr.constant(steps)
-        if least:
-            skipped = values.bind_between(values.fresh("skipped"), least, (0, steps), "maximum")
-        if most:
-            stop = values.bind_between(values.fresh("stop"), most, (0, steps), "minimum")
-        if not least or not most:
-            return skipped, stop - skipped
-        taken = values.bind_between(values.fresh("taken"), [stop - skipped], (0, steps))
-        return skipped, taken
+        """How many steps of a block the tile at a row and a strip skips, and takes then."""
+        steps = self.block_depth // self.step
+        if not self.contraction.regions or self.step > 1 or self.case is not WHOLE:
+            return index_expr.constant(0), index_expr.constant(steps)
+        sides = (row, self.tile_rows), (self._column_of(strip), self.tile_columns)
+        return steps_that_matter(self.values, self.contraction, sides, (start, steps))
 
     def _row_of(self, panel: IndexExpr) -> IndexExpr:
         """The first row of a panel of the block, in the innermost body."""
