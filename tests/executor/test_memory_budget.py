@@ -122,8 +122,8 @@ def bytes_of_program(program: Any) -> int:
     return sum(made, program.arena_bytes)
 
 
-# The widest stage of the U-Net takes two thirds by itself; planes of threads are scratch memory.
-SHARES = {"convolutions": 0.5, "gpt": 0.5, "unet": 0.72}
+# The widest stage of the U-Net takes two thirds by itself.
+SHARES = {"convolutions": 0.5, "gpt": 0.5, "unet": 0.7}
 
 
 @pytest.mark.parametrize("name", SHARES)
