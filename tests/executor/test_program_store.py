@@ -15,6 +15,7 @@ import metaop
 from metaop import compiler
 from metaop.codegen.caches.disk import shared_cache
 from metaop.codegen.caches.fingerprint import subgraph_fingerprint
+from metaop.codegen.llvm import program_store
 from metaop.codegen.llvm.layout import from_bytes, layout_of, to_bytes
 from metaop.codegen.llvm.machine import host_machine
 from metaop.codegen.llvm.objects.stored import store_object, stored
@@ -179,3 +180,31 @@ def test_layouts_survive_the_disk() -> None:
     assert from_bytes(to_bytes(bad)) is None
     wild = layout._replace(offsets=(), made=())
     assert from_bytes(to_bytes(wild)) is None
+
+
+def test_sources_that_change_under_a_process_are_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "room" / "module.py"
+    source.parent.mkdir()
+    source.write_text("x = 1\n")
+    os.utime(source, ns=(1000, 1000))
+    monkeypatch.setattr(program_store, "_LOADED", 2000)
+
+    def in_processes() -> list[str]:
+        found = []
+        for number in (1, 2):
+            monkeypatch.setattr(os, "getpid", lambda number=number: number)
+            found.append(program_store._state_of(tmp_path))
+        return found
+
+    one, other = in_processes()
+    assert one == other
+    # As when the package is edited, or another version is installed over it.
+    os.utime(source, ns=(3000, 3000))
+    changed, by_another = in_processes()
+    assert len({one, changed, by_another}) == 3
+    # A process that starts then shares its programs again.
+    monkeypatch.setattr(program_store, "_LOADED", 4000)
+    later, other = in_processes()
+    assert later == other and later not in (one, changed)

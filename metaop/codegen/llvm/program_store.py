@@ -8,6 +8,8 @@ that is damaged, or whose kernels have been evicted, counts as absent.
 from __future__ import annotations
 
 import functools
+import os
+import time
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from pathlib import Path
@@ -28,6 +30,9 @@ from metaop.unified_graph.node import Node
 from metaop.unified_graph.symbolic_cut import SymbolicCut
 
 Made = TypeVar("Made")
+
+# When this process read the sources.
+_LOADED = time.time_ns()
 
 # Settings that do not change what is compiled.
 _IRRELEVANT = {
@@ -142,10 +147,21 @@ def _key(fingerprint: str) -> str:
 
 @functools.cache
 def _sources() -> str:
-    """The state of the package's sources: paths, sizes and modification times."""
-    root = Path(settings.__file__).parent
-    lines = []
+    """The state of the package's sources."""
+    return _state_of(Path(settings.__file__).parent)
+
+
+def _state_of(root: Path) -> str:
+    """The state of a folder of sources: paths, sizes and modification times.
+
+    Where files have changed since this process read them, its programs are of an older state, which
+    is known no more: the state then is that of the process alone.
+    """
+    lines, newest = [], 0
     for path in sorted(root.rglob("*.py")):
         status = path.stat()
+        newest = max(newest, status.st_mtime_ns)
         lines.append(f"{path.relative_to(root)} {status.st_size} {status.st_mtime_ns}")
+    if newest > _LOADED:
+        lines.append(f"read by {os.getpid()} at {_LOADED}")
     return blake2b("\n".join(lines).encode(), digest_size=20).hexdigest()
