@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from metaop.codegen.llvm.machine import host_machine
 from metaop.codegen.nest import ir
 from metaop.codegen.nest.in_place import IndexCheck, exact_pairs, index_checks
 from metaop.codegen.schedule import donations
 from metaop.compiler import schedule
+from metaop.differentiation.transposition import pullback
 from metaop.elementwise import apply
+from metaop.operators.convolution import convolution
 from metaop.reduce import reduce_axes
 from metaop.reindex import views
 from metaop.unified_graph import dtype as dtypes
@@ -36,6 +39,20 @@ def test_results_lie_where_the_operand_is_that_they_change() -> None:
     found = donations(plan)
     assert found[following] is momentum
     assert found[weight - following] is weight
+
+
+def test_weights_of_a_first_layer_are_updated_where_they_are() -> None:
+    """Its gradient is a sum for each tap, and all of them are stored by one loop."""
+    x = input_node(0, (8, 1, 28, 28), dtypes.float32)
+    weight = input_node(1, (16, 1, 5, 5), dtypes.float32)
+    y = convolution(x, weight, None, (1, 1), (0, 0), (0, 0), (1, 1), 1)
+    cotangent = input_node(2, y.shape, dtypes.float32)
+    (gradient,) = pullback([y], [cotangent], [weight])
+    assert gradient is not None
+    updated = weight - gradient * 0.1
+    plan = schedule([x, weight, cotangent], [updated], host_machine())
+    assert [launch.nest.name for launch in plan.launches] == ["stencil_add_sub"]
+    assert donations(plan)[updated] is weight
 
 
 def test_moved_reads_forbid_it() -> None:

@@ -104,7 +104,7 @@ THRESHOLDS: dict[str, dict[str, tuple[Any, ...]]] = {
     "codegen.lowering.stencils.geometry": {
         "_MOST_ELEMENTS": (0, 16),
         "_MOST_IN_BANDS": (0, 64),
-        "_PACKING": (60, 1000),
+        "_PACKING": (0, 1000),
     },
     "codegen.lowering.stencils.in_place": {"_ROWS": (1, 2), "_MOST_WEIGHTS": (1,)},
     "codegen.lowering.stencils.planes": {"_PLANES": (0.001,), "_CHANNELS": (0.001,)},

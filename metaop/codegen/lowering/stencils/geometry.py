@@ -25,9 +25,8 @@ _MOST_RESULTS, _MOST_RESIDUES = 12, 4
 # Planes with more elements would not stay in the near cache.
 _MOST_ELEMENTS = 1 << 16
 # The costs of an element in multiplications of the plain schedule: a product of the gradient by the
-# weight, which waits for more loads; packed by the plain schedule. 60 was measured; with 0, only a
-# tuner chooses planes that filters share: the smallest memory budgets lack room for them.
-_WEIGHT_PRODUCT, _PACKING = 2, 0
+# weight, which waits for more loads; packed by the plain schedule.
+_WEIGHT_PRODUCT, _PACKING = 2, 60
 # The same for a band of rows of all channels, and its height relative to the window.
 _MOST_IN_BANDS, BAND = 1 << 15, 2
 

@@ -149,11 +149,12 @@ class _ByWeight(Planes):
                     self._move_to(first_row + row)
                     for before, taps in self._groups_of_taps(every):
                         self._add_planes(taps, row * len(every) + before, axes, first, planes)
-            with self.loop("q", rows) as row:
+            # One store serves all taps, so that results may overwrite the weights that they update.
+            with self.loop("q", rows) as row, self.loop("t", len(every), vector=True) as number:
                 self._move_to(first_row + row)
-                for index, tap in enumerate(every):
-                    total = self._sum_at(row * len(every) + index)
-                    self.store(self.tap_at(self.place, tap), (), total)
+                down, along = index_expr.unravel(number, (self.down.taps, self.along.taps))
+                place = {**self.place, self.down.short: down, self.along.short: along}
+                self.store(place, (), self._sum_at(row * len(every) + number))
         return self.finish("stencil", values.body)
 
     def _rows_of_a_task(self) -> int:
