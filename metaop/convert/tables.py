@@ -89,6 +89,7 @@ RENAMED = {
         "metaop.distributed.checkpoint_wrapper"
     ),
     "torch.distributed.checkpoint.state_dict": "metaop.distributed.state_dict",
+    "torch.distributed._composable.fsdp": "metaop.distributed.fsdp",
     "torch.distributed._tensor": "metaop.distributed.tensor",
     "torch.distributed.tensor.device_mesh": "metaop.distributed.device_mesh",
     "torch.distributed.reduce_op": "metaop.distributed.ReduceOp",
@@ -203,8 +204,6 @@ ABSENT_HINTS = {
     "torch._C": "private to PyTorch",
     "torch.ao": "metaop.ao.quantization has PyTorch's eager mode, without quantised tensors",
     "torch.distributed": "not in metaop.distributed, which has collectives and groups",
-    "torch.distributed._composable": "use metaop.distributed.FullyShardedDataParallel",
-    "torch.distributed.fsdp.fully_shard": "use metaop.distributed.FullyShardedDataParallel",
     "torch.distributed.tensor": "metaop.distributed.tensor has DTensor, placements and styles",
     "torch.distributed.rpc": "remote calls are not supported; use metaop.distributed",
     "torch.fx": "metaop.fx traces, edits and interprets; it has none of PyTorch's passes",

@@ -1,4 +1,7 @@
-"""`FullyShardedDataParallel`: parameters, gradients and optimizer states sharded over the ranks."""
+"""`FullyShardedDataParallel`: parameters, gradients and optimizer states sharded over the ranks.
+
+`fully_shard`, which does it in place and module by module, is in `fully_shard.py`.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,16 @@ from typing import Any
 
 from metaop.dist.placement import Placement
 from metaop.dist.sbp import BROADCAST, Sbp, Split
+from metaop.distributed.fully_shard import (
+    CPUOffloadPolicy,
+    FSDPModule,
+    MixedPrecisionPolicy,
+    OffloadPolicy,
+    UnshardHandle,
+    as_floats,
+    fully_shard,
+    register_fsdp_forward_method,
+)
 from metaop.distributed.process_group import ProcessGroup, check_whole_group
 from metaop.distributed.shares import Shares
 from metaop.errors import ArgumentError
@@ -17,6 +30,21 @@ from metaop.tensor.core import Tensor
 from metaop.tensor.sharded.global_tensor import to_global, to_local
 from metaop.trees import tree_leaves, tree_map
 from metaop.unified_graph.dtype import DType
+
+__all__ = [
+    "CPUOffload",
+    "CPUOffloadPolicy",
+    "FSDPModule",
+    "FullyShardedDataParallel",
+    "MixedPrecision",
+    "MixedPrecisionPolicy",
+    "OffloadPolicy",
+    "ShardingStrategy",
+    "UnshardHandle",
+    "fully_shard",
+    "local_map",
+    "register_fsdp_forward_method",
+]
 
 
 class ShardingStrategy:
@@ -104,13 +132,13 @@ class FullyShardedDataParallel(Module):
         def given(value: Any) -> Any:
             joined = shares.join(value) if _is_share(value) else value
             casts = dtype is not None and self.mixed_precision.cast_forward_inputs
-            return _as_floats(joined, dtype) if casts else joined
+            return as_floats(joined, dtype) if casts else joined
 
         args, kwargs = tree_map(given, (args, kwargs))
         if dtype is None:
             result = self.module(*args, **kwargs)
         else:
-            weights = {name: _as_floats(p, dtype) for name, p in self.module.named_parameters()}
+            weights = {name: as_floats(p, dtype) for name, p in self.module.named_parameters()}
             result = functional_call(self.module, weights, args, kwargs)
         return tree_map(shares.take, result)
 
@@ -138,11 +166,6 @@ def _check_arguments(
 
 def _is_share(value: Any) -> bool:
     return isinstance(value, Tensor) and value.ndim > 0 and value.device.placement is None
-
-
-def _as_floats(value: Any, dtype: DType | None) -> Any:
-    is_float = isinstance(value, Tensor) and value.dtype.kind == "float"
-    return value.to(dtype) if is_float else value  # type: ignore[attr-defined]
 
 
 def local_map(function: Callable[..., Any], sbp: Sbp = Split(0)) -> Callable[..., Any]:  # noqa: B008

@@ -38,6 +38,11 @@ def test_a_network_shared_out_over_gpus(ranks: int, kernels: str) -> None:
 
 
 @pytest.mark.nightly
+def test_modules_that_are_gathered_when_they_are_called(kernels: str) -> None:
+    check(kernels, 2, "fully_sharded")
+
+
+@pytest.mark.nightly
 def test_four_ranks_with_shares_of_the_batch(kernels: str) -> None:
     check(kernels, 4, "gpu_training")
 

@@ -113,6 +113,7 @@ LEGAL = {
         },
     },
     DESCRIBED: {
+        "fully_shard": {"reshard_after_forward"},
         "current_accelerator": {"check_available"},
         "custom_bwd": {"device_type"},
         "save_on_cpu": {"device_type"},

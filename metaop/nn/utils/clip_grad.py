@@ -12,11 +12,13 @@ from metaop.reindex.views import reshape
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.functions.creation import tensor
 from metaop.tensor.grad_mode import no_grad
+from metaop.tensor.sharded.global_tensor import full_tensor
 from metaop.tensor.shared_storage import settle
 from metaop.unified_graph.composite import composite
 from metaop.unified_graph.dtype import promote
 from metaop.unified_graph.node import Node
 from metaop.unified_graph.recording import part, record, scalar_leaf
+from metaop.unified_graph.tensor_type import Device
 
 
 def _norm(values: list[Node], norm_type: float) -> Node:
@@ -76,7 +78,8 @@ def get_total_norm(
 ) -> Tensor:
     """The norm of several tensors as if they were one vector; their shapes may differ.
 
-    Raises GradientError for a norm that is not finite, if `error_if_nonfinite`.
+    Of tensors on several devices, or meshes, it is a local number in host memory. Raises
+    GradientError for a norm that is not finite, if `error_if_nonfinite`.
 
     >>> nn.utils.get_total_norm([metaop.tensor([3.0]), metaop.tensor([[4.0]])])
     tensor(5.)
@@ -84,10 +87,13 @@ def get_total_norm(
     tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
     if not tensors:
         return tensor(0.0)
-    calls = [t.call for t in tensors]
     if norm_type < 0 and not math.isinf(norm_type):
         raise ArgumentError(f"norm_type {norm_type} must not be negative", fix="use 2 or inf")
-    norm = wrap(record(total_norm, calls, (float(norm_type),)))
+    norms = [
+        wrap(record(total_norm, [one.call for one in group], (float(norm_type),)))
+        for group in _by_device(tensors)
+    ]
+    norm = norms[0] if len(norms) == 1 else _joined(norms, float(norm_type))
     if error_if_nonfinite and not math.isfinite(norm.item()):
         raise GradientError(
             f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, "
@@ -95,6 +101,20 @@ def get_total_norm(
             fix="pass error_if_nonfinite=False to scale the gradients by it anyway",
         )
     return norm
+
+
+def _by_device(tensors: list[Tensor]) -> list[list[Tensor]]:
+    groups: dict[Device, list[Tensor]] = {}
+    for one in tensors:
+        groups.setdefault(one.device, []).append(one)
+    return list(groups.values())
+
+
+def _joined(norms: list[Tensor], norm_type: float) -> Tensor:
+    """The norm of vectors of which these are the norms, on several devices."""
+    local = [one if one.device.placement is None else full_tensor(one) for one in norms]
+    # Of order 0 they are counts, which are added.
+    return wrap(record(total_norm, [one.cpu().call for one in local], (norm_type or 1.0,)))
 
 
 @no_grad()
@@ -112,11 +132,14 @@ def clip_grads_with_norm_(
     gradients = _gradients(parameters)
     if not gradients:
         return
-    calls = [gradient.call for gradient in gradients]
-    limit = scalar_leaf(float(max_norm), total_norm.dtype, total_norm.device)
-    scaled = record(scale_to_norm, [*calls, total_norm.call, limit])
-    for position, gradient in enumerate(gradients):
-        gradient._assign(part(scaled, position), "clip_grad_norm_")
+    for group in _by_device(gradients):
+        device, norm = group[0].device, total_norm.call
+        if total_norm.device is not device:
+            norm = scalar_leaf(total_norm.item(), total_norm.dtype, device)
+        limit = scalar_leaf(float(max_norm), total_norm.dtype, device)
+        scaled = record(scale_to_norm, [*(one.call for one in group), norm, limit])
+        for position, gradient in enumerate(group):
+            gradient._assign(part(scaled, position), "clip_grad_norm_")
     settle()
 
 

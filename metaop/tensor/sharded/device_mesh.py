@@ -36,6 +36,8 @@ class DeviceMesh:
 
     _table: dict[Placement, DeviceMesh] = {}
     placement: Placement
+    # The mesh of which this one is a slice, if it is one.
+    _whole: DeviceMesh | None
 
     def __new__(
         cls, device_type: str, mesh: Any, *, mesh_dim_names: Sequence[str] | None = None
@@ -126,7 +128,19 @@ class DeviceMesh:
             line = whole.world.line(axes[0], here)
             assert isinstance(line, MPIWorld)
             part.connect_along(line)
-        return mesh_of(part)
+        found = mesh_of(part)
+        found._whole = self._whole or self
+        return found
+
+    def joined(self, other: DeviceMesh) -> DeviceMesh:
+        """The part that has the axes of both, of the mesh of which both are slices."""
+        if self._whole is None or self._whole is not other._whole:
+            raise ArgumentError(
+                f"{self} and {other} are not slices of one mesh",
+                fix='slice both from one: mesh["dp"] and mesh["tp"]',
+            )
+        assert self.mesh_dim_names is not None and other.mesh_dim_names is not None
+        return self._whole[self.mesh_dim_names + other.mesh_dim_names]
 
     def __enter__(self) -> DeviceMesh:
         _entered.append(self)
@@ -208,7 +222,7 @@ def mesh_of(placement: Placement) -> DeviceMesh:
     found = DeviceMesh._table.get(placement)
     if found is None:
         found = DeviceMesh._table[placement] = object.__new__(DeviceMesh)
-        found.placement = placement
+        found.placement, found._whole = placement, None
     return found
 
 
