@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from metaop.batching.lifting import lift
 from metaop.codegen.backend import Backend, GeneralProgram, LocalProgram, Program
-from metaop.codegen.budget import present_budget, within_budget
+from metaop.codegen.budget import current_budget, within_budget
 from metaop.codegen.dump import dumped
 from metaop.codegen.lowering import Machine
 from metaop.codegen.lowering.choice import show_choices
@@ -184,7 +184,7 @@ def compile_graph(
     With `is_part`, it is the part of a program that a rank runs between collectives.
     """
     machine = machine_of(backend, index, is_part)
-    budget = present_budget() if machine and machine.backend == "llvm" and not is_part else 0
+    budget = current_budget() if machine and machine.backend == "llvm" and not is_part else 0
     return Compilation(backend, tuple(run_passes(inputs, outputs, machine, budget=budget)))
 
 
@@ -260,11 +260,11 @@ def backend_of(device: Device) -> str:
 
 
 def budget_of(device: Device) -> int:
-    """The number of bytes that a program on a device may take at present; 0 means no limit.
+    """The number of bytes that a program on a device may take now; 0 means no limit.
 
     Raises UnsupportedError if a budget is set that the device cannot keep.
     """
-    found = present_budget()
+    found = current_budget()
     if found and backend_of(device) != "llvm":
         raise UnsupportedError(
             f"a memory budget is set, but the {backend_of(device)} backend, which computes on "

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from metaop import settings, specialisation
 from metaop.codegen.backend import Program, Watchable, observers
-from metaop.codegen.budget import budget, present_budget
+from metaop.codegen.budget import budget, current_budget
 from metaop.codegen.checks import unchecked
 from metaop.codegen.memory.buffers import Buffer
 from metaop.compiler import compile_subgraph
@@ -76,7 +76,7 @@ def _holders(items: Sequence[object], position: int) -> int:
 # The most recently used programs, the latest at the end.
 _programs: OrderedDict[Hashable, Compiled] = OrderedDict()
 _KEPT_PROGRAMS = 512
-# From this many new objects on, the first collection after compiling would be felt.
+# From this many new objects on, the first collection after compiling would be noticeable.
 _MANY_OBJECTS = 50_000
 # The programs of calls that can run alone, by what decides on the program.
 _programs_alone: dict[tuple[int, ...], Program | None] = {}
@@ -301,7 +301,7 @@ def run(
     unchecked.explain(lambda: explainer(subgraph))
     if compiled.trial is not None:
         compiled.trial.seconds += time.perf_counter() - start
-    copied = _part(subgraph, arguments, dying, buffers)
+    copied = _unshare(subgraph, arguments, dying, buffers)
     for slot in dying:  # overwritten: whoever needs the old value computes it again
         subgraph.leaves[slot].buffer = None
     for call, buffer in zip(subgraph.outputs, buffers):
@@ -316,7 +316,7 @@ def run(
     return copied
 
 
-def _part(
+def _unshare(
     subgraph: Subgraph, arguments: Sequence[object], dying: Collection[int], buffers: list[Any]
 ) -> tuple[int, ...]:
     """Copies the outputs in `buffers` whose memory another storage owns; returns their indices."""
@@ -424,7 +424,7 @@ class _AsRunning:
 def _collection_paused() -> Iterator[None]:
     """Compiling allocates a million objects but no cycles: collecting takes a sixth of its time.
 
-    What is left of a large program goes at once to the oldest generation, seldom looked through.
+    What is left of a large program goes at once to the oldest generation, which is rarely searched.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -473,7 +473,7 @@ def _made(subgraph: Subgraph, whole: bool, is_over: bool) -> Found:
     """A program for a subgraph, with loops where steps repeat; one for its sizes if `is_over`."""
     loops = None
     try:
-        if settings.get("METAOP_REROLL") and not present_budget():
+        if settings.get("METAOP_REROLL") and not current_budget():
             loops = rerolled(subgraph, whole)
         if loops is not None:
             found = _made_alone(loops.subgraph, whole, is_over)

@@ -1,4 +1,4 @@
-"""What systems tell of processes in their own ways: their cores, and hooks for forking."""
+"""What systems offer for processes in their own ways: a count of cores, and hooks for forking."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def is_scripting() -> bool:
 
 
 def is_tracing() -> bool:
-    """Returns False: shapes and numbers are always those of the present run."""
+    """Returns False: shapes and numbers are always those of the current run."""
     return False
 
 
@@ -89,7 +89,7 @@ def isinstance(obj: Any, target_type: Any) -> bool:
 
 
 def _are_transforms_active() -> bool:
-    """Whether `vmap` or `jit` records the present run, so that no value can be read."""
+    """Whether `vmap` or `jit` records the current run, so that no value can be read."""
     return state.trace is not None
 
 
@@ -186,7 +186,7 @@ def trace_module(
 def save(m: Any, f: File) -> None:
     """Writes a traced module or function as a program, to a file of any name or a file object.
 
-    It has the weights, and what the module computes in its present mode (see `eval`), for all
+    It has the weights, and what the module computes in its current mode (see `eval`), for all
     sizes of the inputs that it can take. Raises ExportError for a function that
     `metaop.export` refuses, and ArgumentError without example inputs.
 

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from metaop.codegen.backend import GeneralProgram, Program
-from metaop.codegen.budget import present_budget
+from metaop.codegen.budget import current_budget
 from metaop.compiler import backend_named, backend_of, compile_generally, compile_subgraph
 from metaop.errors import call_path
 from metaop.settings import get
@@ -150,7 +150,7 @@ def program_for(subgraph: Subgraph, whole: bool) -> Found:
     """
     device = subgraph.outputs[0].type.device
     # A budget is kept for exact sizes: a program for any size has no upper bound.
-    is_exact = get("METAOP_SIZES") == "exact" or present_budget() > 0
+    is_exact = get("METAOP_SIZES") == "exact" or current_budget() > 0
     if backend_named(backend_of(device)).general is None or is_exact:
         return Found(compile_subgraph(subgraph))
     key, numbers = structure_key(subgraph), numbers_of(subgraph)

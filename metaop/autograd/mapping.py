@@ -85,7 +85,7 @@ def vmap(
             length = min(step, batch.size - start)
             part = batch if length == batch.size else _narrowed(batch, start, length)
             parts.append(_mapped(func, part, kwargs, out_dims, randomness))
-        return parts[0] if len(parts) == 1 else _joined(parts, out_dims)
+        return parts[0] if len(parts) == 1 else _joined(parts, out_dims, cat)
 
     return function
 
@@ -308,22 +308,14 @@ def _one_by_one(
         results.append(func(*arguments, **kwargs))
     if not results:
         raise UnsupportedError("vmap: a function that reads values has no batch without elements")
-    flat = [tree_flatten(result) for result in results]
-    structure = flat[0][1]
-    dims = _spread(out_dims, structure, "out_dims")
-    columns = zip(*(values for values, _ in flat))
-    joined = [
-        column[0] if dim is None else stack([_tensor(x) for x in column], dim)
-        for column, dim in zip(columns, dims)
-    ]
-    return tree_unflatten(joined, structure)
+    return _joined(results, out_dims, lambda column, dim: stack([_tensor(x) for x in column], dim))
 
 
-def _joined(parts: Sequence[Any], out_dims: Any) -> Any:
-    """The results of chunks behind each other."""
+def _joined(parts: Sequence[Any], out_dims: Any, join: Callable[[Any, int], Tensor]) -> Any:
+    """The results of elements or of chunks, in one nest whose tensors are joined."""
     flat = [tree_flatten(part) for part in parts]
     structure = flat[0][1]
     dims = _spread(out_dims, structure, "out_dims")
     columns = zip(*(values for values, _ in flat))
-    joined = [column[0] if dim is None else cat(column, dim) for column, dim in zip(columns, dims)]
+    joined = [column[0] if dim is None else join(column, dim) for column, dim in zip(columns, dims)]
     return tree_unflatten(joined, structure)

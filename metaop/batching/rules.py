@@ -16,7 +16,7 @@ from metaop.reindex.meta_op import Reindex, reindex
 from metaop.reindex.order import Order, order
 from metaop.reindex.reinterpret import Reinterpret
 from metaop.unified_graph import index_expr
-from metaop.unified_graph.access import NEVER, Guard, IndexMap
+from metaop.unified_graph.access import IndexMap
 from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr, Lookup
 from metaop.unified_graph.loop import Loop
 from metaop.unified_graph.node import Node, Shape, topological
@@ -96,21 +96,15 @@ def _with_batch(index_map: IndexMap, size: int, flags: Sequence[bool], leads: bo
     batch = index_expr.axis(0, size)
     memo: dict[Atom, IndexExpr] = {}
 
-    def moved(expr: IndexExpr) -> IndexExpr:
-        return index_expr.substitute(expr, replace, memo)
-
     def replace(atom: Atom) -> IndexExpr | None:
         if isinstance(atom, Axis):
             assert isinstance(atom.name, int)
             return index_expr.axis(atom.name + 1, atom.extent)
         if isinstance(atom, Lookup):
-            inside = [moved(index) for index in atom.indices]
+            inside = [index_expr.substitute(index, replace, memo) for index in atom.indices]
             row = [batch] if flags[atom.operand] else []
             return index_expr.lookup(atom.operand, [*row, *inside], atom.bound)
         return None
 
-    indices = [moved(expr) for expr in index_map.indices]
-    guards: list[Guard] = [g._replace(expr=moved(g.expr)) for g in index_map.guards]
-    if index_map.never:
-        guards.append(NEVER)
+    indices, guards = index_map.substituted(replace, memo)
     return IndexMap((size, *index_map.domain), [batch, *indices] if leads else indices, guards)

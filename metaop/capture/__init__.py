@@ -109,7 +109,7 @@ class Captured:
 
     @staticmethod
     def _replay(entry: _Entry, tensors: list[Tensor]) -> tuple[Replay, list[Call]] | None:
-        """The replay for the present state of Python, and the values that it starts from."""
+        """The replay for the current state of Python, and the values that it starts from."""
         for replay in entry.replays:
             calls = replay.calls(tensors)
             if calls is not None:

@@ -12,7 +12,7 @@ import numpy as np
 from metaop.capture import Captured
 from metaop.capture.repeated import NotRepeatableError, Repeated
 from metaop.capture.replay import Replay
-from metaop.codegen.budget import present_budget
+from metaop.codegen.budget import current_budget
 from metaop.errors import ArgumentError, ArgumentTypeError, CaptureError, ShapeError
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.functions.indexing import host_tensor
@@ -102,7 +102,7 @@ class Iterated:
         """The loop over the steps of a replay, or None if there is none."""
         if self._last is None or self._last[0] is not replay:
             try:
-                if present_budget():
+                if current_budget():
                     raise NotRepeatableError("a memory budget applies to single steps")
                 self._last = replay, Repeated(replay)
             except NotRepeatableError as reason:

@@ -43,7 +43,7 @@ class Budget(threading.local):
 budget = Budget()
 
 
-def present_budget() -> int:
+def current_budget() -> int:
     """The current budget of a program in bytes; 0 if there is none."""
     if budget.nbytes is not None:
         return budget.nbytes
@@ -51,7 +51,7 @@ def present_budget() -> int:
     return get("METAOP_MEMORY_BUDGET") if "METAOP_MEMORY_BUDGET" in os.environ else 0
 
 
-def present_folder() -> str:
+def current_folder() -> str:
     """The folder to which programs under a budget may spill values; empty if there is none."""
     if budget.folder is not None:
         return budget.folder
@@ -105,7 +105,7 @@ def within_budget(schedule: Schedule, keep_all: Callable[[], Schedule]) -> Sched
     if smallest.nbytes <= limit:
         return smallest.schedule
     least = min(planned, smallest.nbytes)
-    how = "computed again or spilled" if present_folder() else "computed again"
+    how = "computed again or spilled" if current_folder() else "computed again"
     raise MemoryBudgetError(
         f"a program takes {text_of_bytes(planned)}, and {text_of_bytes(least)} if values are "
         f"{how}, but its budget is {text_of_bytes(limit)}",
@@ -128,7 +128,7 @@ class _Search:
         self._schedule = schedule
         self._program = Program(schedule)
         self._results = _bytes_of_results(schedule)
-        self._spills = bool(present_folder())
+        self._spills = bool(current_folder())
 
     def within(self, nbytes: int) -> Sequence[_Found]:
         """Schedules within a number of bytes."""

@@ -18,9 +18,9 @@ def dumped(
 ) -> Iterator[Stage]:
     """The stages, each written as soon as it is made, so the input of a pass that fails is on disk.
 
-    The program gets a folder, the first one `program-001`, in which `06-recompute.txt` is the
-    result of the sixth pass. The last file has the nests in the language of `source`, where symbols
-    are arguments.
+    The program gets a folder, the first one `program-001`, in which `11-recompute.txt` is the
+    result of the eleventh pass. The last file has the nests in the language of `source`, where
+    symbols are arguments.
     """
     own = _new_folder(folder)
     number = 0

@@ -86,7 +86,7 @@ def _without_prepared(
 ) -> Iterator[LoweredKernel]:
     """The launches without those that repeat what another kernel has `prepared`."""
     for launch in launches:
-        written = _written(launch)
+        written = set(launch.written)
         if not (written and all(node in prepared for node in written)):
             prepared.update((x, launch.nest) for x in written if isinstance(x.op, Prepacked))
             yield launch
@@ -115,20 +115,15 @@ def hoist_invariants(schedule: Schedule) -> Schedule:
     first: list[LoweredKernel] = []
     rest: list[LoweredKernel] = []
     # What a later launch writes again, or writes a part of, is not finished by the first one.
-    writers = Counter(node for launch in schedule.launches for node in _written(launch))
+    writers = Counter(node for launch in schedule.launches for node in set(launch.written))
     for launch in schedule.launches:
-        written = _written(launch)
+        written = set(launch.written)
         is_alike = alike.issuperset(set(launch.buffers) - written) and not any(
             node in outputs or writers[node] > 1 for node in written
         )
         (first if is_alike else rest).append(launch)
         alike.update(written if is_alike else ())
     return schedule._replace(launches=(*first, *rest), once=len(first))
-
-
-def _written(launch: LoweredKernel) -> set[Node]:
-    roles = zip(launch.buffers, launch.nest.parameters)
-    return {node for node, parameter in roles if parameter.role != "read"}
 
 
 def delay_updates(schedule: Schedule) -> Schedule:
@@ -145,7 +140,7 @@ def delay_updates(schedule: Schedule) -> Schedule:
             for written, read in pairs_of(launch)
             if launch.buffers[written] in outputs and isinstance(launch.buffers[read].op, Input)
         }
-        written = _written(launch)
+        written = set(launch.written)
         behind = position
         for later in range(position + 1, min(position + 1 + _SOON, len(ordered))):
             if not written.isdisjoint(ordered[later].buffers):

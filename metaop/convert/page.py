@@ -83,7 +83,7 @@ def _file(number: int, report: FileReport, everything: bool) -> str:
     if report.error:
         return f'{title}\n<p class="error">{escape(report.error)}</p>'
     listed = _table(("place", "verdict", "name", "hint"), rows)
-    return f"{title}\n{listed if rows else '<p>Nothing to tell.</p>'}"
+    return f"{title}\n{listed if rows else '<p>Nothing to report.</p>'}"
 
 
 def _verdict(name: str) -> str:

@@ -116,7 +116,7 @@ RENAMED = {
     "torchvision.transforms.functional_pil": "metaop.vision.transforms.functional",
 }
 
-# Keywords that a function had in old releases, with their present names.
+# Keywords that a function had in old releases, with their current names.
 OLD_KEYWORDS: dict[str, dict[str, str]] = {
     "torchvision.utils.make_grid": {"range": "value_range"},
     "torchvision.utils.save_image": {"range": "value_range"},

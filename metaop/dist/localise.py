@@ -98,12 +98,7 @@ def _moved_map(index_map: IndexMap, node: Node, rule: Rule, ranks: int, rank: in
             return index_expr.lookup(atom.operand, shifted, atom.bound)
         return None
 
-    indices = [expr.substitute(replace) for expr in index_map.indices]
-    guards = [guard._replace(expr=guard.expr.substitute(replace)) for guard in index_map.guards]
-    moved = IndexMap(domain, indices, guards)
-    if index_map.never and not moved.never:
-        moved = IndexMap(domain, indices, [*guards, Within(index_expr.constant(-1), 1)])
-    return moved
+    return IndexMap(domain, *index_map.substituted(replace))
 
 
 def _from_block(

@@ -169,15 +169,7 @@ def _by_device(calls: Sequence[Call]) -> list[list[Call]]:
 
 def _states_of(subgraph: Subgraph, plan: Plan) -> dict[Call, NdSbp]:
     """The shardings that a plan gives the values of a subgraph, before any move."""
-    nodes: dict[Call, Sequence[Node]] = {
-        leaf: [node] for leaf, node in zip(subgraph.leaves, plan.inputs)
-    }
-    for call in subgraph.order:
-        if call.signature is None:
-            nodes[call] = nodes[call.inputs[0]][call.index :]
-        else:
-            arguments = [nodes[source][0] for source in subgraph.inputs_of(call)]
-            nodes[call] = call.signature.instantiate(arguments)
+    nodes = subgraph.nodes_of(plan.inputs)
     sharding: dict[Node, NdSbp] = dict(zip(plan.inputs, plan.given))
     for node, states in plan.used:
         sharding.setdefault(node, states)

@@ -58,7 +58,7 @@ def send(
     if memory is HOST_MEMORY:
         _sending(tensor, dst, group, tag, group_dst).wait()
         return
-    members, rank, what = _receiver("send", dst, group, tag, group_dst)
+    members, rank, what = _receiver(dst, group, tag, group_dst)
     give(members, _OnGpu(tuple(tensor.shape), tensor.dtype.numpy), rank, tag, what)
     if not taken(members, rank, _ANSWER, what)[0]:
         give(members, memory.get(array_of(value)), rank, _ANSWER, what)
@@ -218,20 +218,20 @@ def _known(rank: int | None) -> list[int]:
 
 
 def _receiver(
-    name: str, dst: int | None, group: Group, tag: int, group_dst: int | None
+    dst: int | None, group: Group, tag: int, group_dst: int | None
 ) -> tuple[ProcessGroup, int, str]:
     """The group, the number of the rank that receives a message, and what is done."""
     check_tag(tag)
     members = group or world_group()
     rank = members.chosen(dst, group_dst)
-    return members, rank, f"{name} to rank {members.ranks[rank]}"
+    return members, rank, f"send to rank {members.ranks[rank]}"
 
 
 def _sending(
     tensor: Tensor, dst: int | None, group: Group, tag: int, group_dst: int | None
 ) -> Message:
     """Starts to send a tensor through host memory."""
-    members, rank, what = _receiver("send", dst, group, tag, group_dst)
+    members, rank, what = _receiver(dst, group, tag, group_dst)
     box = mailbox_of(members.communicator)
     memory = memory_of(tensor.device)
     with memory.active():

@@ -46,7 +46,7 @@ class ProgramModule(Module):
         return self._current()(*args, **kwargs)
 
     def save(self, f: File) -> None:
-        """Writes the program, with the present weights."""
+        """Writes the program, with the current weights."""
         self._current().write(f)
 
     def _current(self) -> Program:
@@ -116,7 +116,7 @@ def export(
 
 
 def save(ep: ExportedProgram, f: File) -> None:
-    """Writes a program to a file of any name, or to a file object; the weights are the present."""
+    """Writes a program to a file of any name, or to a file object, with the current weights."""
     ep.module().save(f)
 
 

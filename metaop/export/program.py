@@ -119,6 +119,12 @@ class Program:
         Raises Damage if the graph has no legal form for them.
         """
         numbers = Numbers(self.content["numbers"], sizes)
+        inputs, weights = self.placeholders(numbers)
+        self._check_guards(numbers, sizes)
+        return inputs, weights, self._read(numbers, inputs, weights)
+
+    def placeholders(self, numbers: Numbers) -> tuple[list[Node], list[Node]]:
+        """The nodes of the inputs and of the weights."""
         inputs = [
             input_node(k, numbers.integers(list(one.shape)), one.dtype)
             for k, one in enumerate(self.inputs)
@@ -127,8 +133,7 @@ class Program:
             input_node(len(inputs) + k, tensor.call.type.shape, tensor.call.type.dtype)
             for k, tensor in enumerate(self.weights.values())
         ]
-        self._check_guards(numbers, sizes)
-        return inputs, weights, self._read(numbers, inputs, weights)
+        return inputs, weights
 
     def sizes_of(self, shapes: Sequence[Sequence[int]]) -> dict[str, int]:
         """The named sizes of inputs with these shapes. Raises ShapeError if they do not fit."""

@@ -225,18 +225,12 @@ def _as_one_view(nodes: Sequence[Node]) -> Node | None:
 
 def _lifted(index_map: IndexMap, count: int, result: bool = False) -> IndexMap:
     """A map with a new first axis, which it passes on, or drops for a `result`."""
-    domain = (count, *index_map.domain)
-    memo: dict[Atom, IndexExpr] = {}
 
     def replace(atom: Atom) -> IndexExpr | None:
         if isinstance(atom, Axis):
             return index_expr.axis(int(atom.name) + 1, atom.extent)
         return None
 
-    indices = [index_expr.substitute(index, replace, memo) for index in index_map.indices]
-    guards = [
-        guard._replace(expr=index_expr.substitute(guard.expr, replace, memo))
-        for guard in index_map.guards
-    ]
+    indices, guards = index_map.substituted(replace)
     first = [] if result else [index_expr.axis(0, count)]
-    return IndexMap(domain, [*first, *indices], guards)
+    return IndexMap((count, *index_map.domain), [*first, *indices], guards)

@@ -15,7 +15,7 @@ from metaop.reindex.inversion import invert
 from metaop.reindex.meta_op import Reindex, reindex
 from metaop.reindex.views import broadcast_to, permute, reshape
 from metaop.unified_graph import index_expr
-from metaop.unified_graph.access import NEVER, Guard, IndexMap, Within
+from metaop.unified_graph.access import Guard, IndexMap, Within
 from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr, Lookup
 from metaop.unified_graph.node import Constant, Index, Node, Shape, constant
 from metaop.unified_graph.rewrite import rebuild
@@ -88,14 +88,7 @@ def _without_known_indices(
             lambda axis: inside[int(axis.name)] if isinstance(axis, Axis) else None
         )
 
-    indices = [index_expr.substitute(index, replace, memo) for index in index_map.indices]
-    guards = [
-        guard._replace(expr=index_expr.substitute(guard.expr, replace, memo))
-        for guard in index_map.guards
-    ]
-    if index_map.never:
-        guards.append(NEVER)
-    known_map = IndexMap(index_map.domain, indices, guards)
+    known_map = IndexMap(index_map.domain, *index_map.substituted(replace, memo))
     return known_map, operands if known_map.lookups() else ()
 
 

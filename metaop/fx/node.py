@@ -233,7 +233,7 @@ class Node:
         if self.op == "call_function":
             return self.target in _side_effectful_functions or self.target is metaop._assert
         if self.op == "call_module":
-            module = _attribute(self.graph.owning_module, str(self.target))
+            module = attribute_at(self.graph.owning_module, str(self.target))
             return bool(getattr(module, "_is_impure", False))
         return False
 
@@ -263,7 +263,8 @@ class Node:
         raise ArgumentTypeError("a Node alone is not copied", fix="copy its Graph or GraphModule")
 
 
-def _attribute(owner: Any, path: str) -> Any:
+def attribute_at(owner: Any, path: str) -> Any:
+    """The attribute at a dotted path; None if there is none."""
     for name in path.split("."):
         owner = getattr(owner, name, None)
     return owner

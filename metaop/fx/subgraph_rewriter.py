@@ -11,7 +11,7 @@ from metaop.errors import ArgumentError
 from metaop.fx._symbolic_trace import symbolic_trace
 from metaop.fx.graph import Graph
 from metaop.fx.graph_module import GraphModule
-from metaop.fx.node import Node
+from metaop.fx.node import Node, attribute_at
 from metaop.nn.module import Module
 from metaop.tensor.core import Tensor
 
@@ -185,7 +185,7 @@ class _Matcher:
         if wanted.op != "get_attr":
             return wanted.target == given.target
         values = [
-            _attribute(node.graph.owning_module, str(node.target)) for node in (wanted, given)
+            attribute_at(node.graph.owning_module, str(node.target)) for node in (wanted, given)
         ]
         return type(values[0]) is type(values[1]) and isinstance(values[0], Tensor)
 
@@ -205,12 +205,6 @@ class _Matcher:
                 return False
             outside += node.users
         return True
-
-
-def _attribute(owner: Any, path: str) -> Any:
-    for name in path.split("."):
-        owner = getattr(owner, name, None)
-    return owner
 
 
 def _replace(
@@ -262,8 +256,8 @@ def _take_targets(gm: GraphModule, replacement: Module) -> None:
     """Gives the module copies of what the replacement calls and reads by name."""
     gm.delete_all_unused_submodules()
     for node in gm.graph.nodes:
-        if node.op in ("call_module", "get_attr") and _attribute(gm, str(node.target)) is None:
-            found = copy.deepcopy(_attribute(replacement, str(node.target)))
+        if node.op in ("call_module", "get_attr") and attribute_at(gm, str(node.target)) is None:
+            found = copy.deepcopy(attribute_at(replacement, str(node.target)))
             if isinstance(found, Module):
                 gm.add_submodule(str(node.target), found)
             elif found is not None:

@@ -270,11 +270,10 @@ def _launch(number: int, launch: LoweredKernel, limit: int) -> _Unit:
     if launch.repetition is not None:
         inside = _diagram(launch.repetition.step, limit)
         count = len(launch.repetition.step.launches)
-    roles = list(zip(launch.buffers, (one.role for one in nest.parameters)))
     return _Unit(
         Box(name, "kernel", lines, "\n".join([*text[:_TOOLTIP], *more]), inside),
-        [node for node, role in roles if role != "write"],
-        [node for node, role in roles if role != "read"],
+        launch.read,
+        launch.written,
         count,
         "kernels in a step",
     )

@@ -174,7 +174,7 @@ class Loops(Assignments):
                 "use range(), or change it by one of +=, *=, max() and min() alone",
             )
         if not isinstance(initial, NUMBERS):
-            raise self.error(f"{name} is given anew in a loop", node, "use another name")
+            raise self.error(f"{name} is assigned again in a loop", node, "use another name")
         value = as_value(initial)
         dtype = types.get(name, value.dtype)
         memory = self.allocate(name, dtype, ())

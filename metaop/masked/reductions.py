@@ -39,8 +39,8 @@ def sum(
 ) -> Tensor:
     """The sum over `dim` of the elements that `mask` lets through.
 
-    The mask broadcasts to the shape of `input`. The dimensions go, or have size 1 with `keepdim`;
-    without `dim` they are all. What the mask hides counts as 0.
+    The mask broadcasts to the shape of `input`. The dimensions are removed, or have size 1 with
+    `keepdim`; without `dim` they are all. What the mask hides counts as 0.
 
     >>> x, mask = metaop.tensor([1.0, 5.0, 3.0]), metaop.tensor([True, False, True])
     >>> metaop.masked.sum(x, mask=mask)
@@ -220,7 +220,7 @@ def median(
 ) -> Tensor:
     """The lower median along `dim` of the elements that `mask` lets through.
 
-    The dimension goes, or has size 1 with `keepdim`.
+    The dimension is removed, or has size 1 with `keepdim`.
 
     >>> x, mask = metaop.tensor([1.0, 5.0, 3.0]), metaop.tensor([True, False, True])
     >>> metaop.masked.median(x, mask=mask)

@@ -135,7 +135,7 @@ class Derived(NamedTuple):
     how: Again
 
     def again(self) -> Composite:
-        """The composite, derived from the source with its present numbers."""
+        """The composite, derived from the source with its current numbers."""
         found = self.how.derive(self.source.signature())
         if found is None:
             raise NotGeneralError(f"what was derived from {self.source.composite} depends on sizes")

@@ -25,7 +25,7 @@ from metaop.unified_graph.access import IndexMap, Within
 from metaop.unified_graph.index_atoms import Atom, Axis, Lookup, Quotient, Remainder
 from metaop.unified_graph.index_expr import IndexExpr
 from metaop.unified_graph.loop import Loop
-from metaop.unified_graph.node import Constant, Index, Input, Node, Shape, input_node, topological
+from metaop.unified_graph.node import Constant, Index, Input, Node, Shape, topological
 from metaop.unified_graph.shape_env import ShapeEnv
 from metaop.unified_graph.symbolic import NotGeneralError, is_symbolic
 
@@ -76,14 +76,7 @@ def _nodes(program: Program, sizes: Mapping[str, Any]) -> tuple[list[Node], list
     """The nodes of the inputs and outputs, without guards, which do not involve rows."""
     content = program.content
     numbers = Numbers(content["numbers"], sizes)
-    inputs = [
-        input_node(k, numbers.integers(list(one.shape)), one.dtype)
-        for k, one in enumerate(program.inputs)
-    ]
-    weights = [
-        input_node(len(inputs) + k, tensor.call.type.shape, tensor.call.type.dtype)
-        for k, tensor in enumerate(program.weights.values())
-    ]
+    inputs, weights = program.placeholders(numbers)
     reader = GraphReader(numbers, inputs, weights)
     return inputs, reader.read(content["nodes"], [one["node"] for one in content["outputs"]])
 

@@ -154,7 +154,7 @@ def _compute(call: Call) -> None:
 
 
 def _copied(call: Call) -> Call:
-    """A leaf with the present values of `call`; the last one again while they stay the same.
+    """A leaf with the current values of `call`; the last one again while they stay the same.
 
     So a program that reads an array many times has one argument for it.
     """

@@ -162,7 +162,7 @@ def fetch(input: Any, callback: Callback | None = None) -> Future[Any]:
 
 
 def _as_it_is(leaf: Any) -> Tensor:
-    """A tensor that keeps the present value, whatever is written afterwards."""
+    """A tensor that keeps the current value, whatever is written afterwards."""
     if not isinstance(leaf, Tensor):
         raise ArgumentTypeError(
             f"fetch: {type(leaf).__name__} is not a tensor", fix="pass tensors, or nests of them"

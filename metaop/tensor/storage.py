@@ -86,7 +86,7 @@ class Storage:
         return False
 
     def resize_(self, size: int) -> None:
-        """Raises UnsupportedError unless the size is the present one."""
+        """Raises UnsupportedError unless the size is the current one."""
         if size != self.size():
             raise UnsupportedError("resize_ of a storage", fix="resize_() the tensor")
 

@@ -4,7 +4,7 @@
     def square(input: Tensor) -> Tensor:
 
 makes `metaop.square(x)`, `x.square()`, `x.square_()` and `metaop.square(x, out=y)`. Nothing else
-lists the name: `exports.py` gives `metaop` its functions, and the stubs beside it tell their types.
+lists the name: `exports.py` gives `metaop` its functions, and the stubs beside it have their types.
 The decorated function itself stays plain, so metaop's own calls pay for none of this.
 """
 

@@ -6,7 +6,7 @@ An `IndexMap` maps a point of an iteration box to an element of a tensor, where 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, TypeGuard
@@ -202,15 +202,25 @@ class IndexMap:
                 return index_expr.lookup(atom.operand + operand_offset, inside, atom.bound)
             return None
 
+        indices, guards = self.substituted(replace, memo)
+        return IndexMap(first.domain, indices, [*first.guards, *guards])
+
+    def substituted(
+        self, replace: Callable[[Atom], IndexExpr | None], memo: dict[Atom, IndexExpr] | None = None
+    ) -> tuple[list[IndexExpr], list[Guard]]:
+        """The indices and the guards with atoms replaced, as by `index_expr.substitute`.
+
+        Those of a map that is defined nowhere include a guard that never holds.
+        """
+        memo = {} if memo is None else memo
         indices = [index_expr.substitute(expr, replace, memo) for expr in self.indices]
-        guards = list(first.guards)
-        for guard in self.guards:
-            inner = index_expr.substitute(guard.expr, replace, memo)
-            guards.append(guard._replace(expr=inner))
-        composed = IndexMap(first.domain, indices, guards)
-        if (first.never or self.never) and not composed.never:
-            composed = IndexMap(first.domain, indices, [*guards, NEVER])
-        return composed
+        guards: list[Guard] = [
+            guard._replace(expr=index_expr.substitute(guard.expr, replace, memo))
+            for guard in self.guards
+        ]
+        if self.never and not any(guard.never for guard in guards):
+            guards.append(NEVER)
+        return indices, guards
 
     def __repr__(self) -> str:
         axes = ", ".join(f"i{k}<{extent}" for k, extent in enumerate(self.domain))

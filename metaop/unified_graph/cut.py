@@ -228,19 +228,23 @@ class Subgraph:
 
     def expand(self) -> tuple[list[Node], list[Node]]:
         """Expands the subgraph into meta-operators; returns its input and output nodes."""
-        nodes: dict[Call, list[Node]] = {}
-        inputs = []
-        for slot, call in enumerate(self.leaves):
-            node = input_node(slot, call.type.shape, call.type.dtype)
-            inputs.append(node)
-            nodes[call] = [node]
+        inputs = [
+            input_node(slot, call.type.shape, call.type.dtype)
+            for slot, call in enumerate(self.leaves)
+        ]
+        nodes = self.nodes_of(inputs)
+        return inputs, [nodes[call][0] for call in self.outputs]
+
+    def nodes_of(self, inputs: Sequence[Node]) -> dict[Call, list[Node]]:
+        """The nodes of all calls, first that of the call itself, with `inputs` for the leaves."""
+        nodes = {leaf: [node] for leaf, node in zip(self.leaves, inputs)}
         for call in self.order:
             if call.signature is None:
                 nodes[call] = nodes[call.inputs[0]][call.index :]
             else:
                 arguments = [nodes[source][0] for source in self.inputs_of(call)]
                 nodes[call] = call.signature.instantiate(arguments)
-        return inputs, [nodes[call][0] for call in self.outputs]
+        return nodes
 
 
 def cut_at(roots: Sequence[Call], residuals: Residuals) -> Subgraph:

@@ -39,14 +39,14 @@ class Watched:
     """What else is noted for each call: with `locations`, the line that recorded it.
 
     The profiler enables this; calls that can fail at run time always remember their line. While
-    `locations` is on, `told` is called with every call, unless it is None.
+    `locations` is on, `on_record` is called with every call, unless it is None.
     """
 
-    __slots__ = ("locations", "told")
+    __slots__ = ("locations", "on_record")
 
     def __init__(self) -> None:
         self.locations = False
-        self.told: Callable[[Call], None] | None = None
+        self.on_record: Callable[[Call], None] | None = None
 
 
 class Meeting:
@@ -268,8 +268,8 @@ def record(
     call = Call(signature, tuple(inputs), signature.types[0], requires_grad)  # type: ignore
     if watched.locations or signature.can_fail:
         call.location = user_location()
-        if watched.told is not None:
-            watched.told(call)
+        if watched.on_record is not None:
+            watched.on_record(call)
     if is_due:
         exposed.due.append(call)
     return call

@@ -69,8 +69,8 @@ class FlopCounterMode:
             register_module_forward_pre_hook(self._begin),
             register_module_forward_hook(self._end, always_call=True),
         )
-        self._before = watched.locations, watched.told
-        watched.locations, watched.told = True, self._count
+        self._before = watched.locations, watched.on_record
+        watched.locations, watched.on_record = True, self._count
         return self
 
     def __exit__(
@@ -79,7 +79,7 @@ class FlopCounterMode:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        watched.locations, watched.told = self._before
+        watched.locations, watched.on_record = self._before
         for handle in self._handles:
             handle.remove()
         self._names.clear()

@@ -87,7 +87,7 @@ def create_selective_checkpoint_contexts(
 
 
 class _Watching:
-    """A context in which every recorded call is told."""
+    """A context that observes every recorded call."""
 
     def __init__(self, kept: dict[str, dict[int, Any]]) -> None:
         self._kept = kept
@@ -95,8 +95,8 @@ class _Watching:
 
     def __enter__(self) -> None:
         self._counts.clear()
-        self._before = watched.locations, watched.told
-        watched.locations, watched.told = True, self._tell
+        self._before = watched.locations, watched.on_record
+        watched.locations, watched.on_record = True, self._observe
 
     def __exit__(
         self,
@@ -104,22 +104,22 @@ class _Watching:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        watched.locations, watched.told = self._before
+        watched.locations, watched.on_record = self._before
 
-    def _tell(self, call: Call) -> None:
+    def _observe(self, call: Call) -> None:
         name = call.signature.composite.name  # type: ignore[union-attr]
         if name == "alias":  # a value itself, of which the two runs make different numbers
             return
         place = self._counts[name]
         self._counts[name] += 1
         # What a policy or a transfer records is none of the function's.
-        watched.told = self._before[1]
+        watched.on_record = self._before[1]
         try:
             self._found(name, place, call)
             if self._before[1] is not None:
                 self._before[1](call)
         finally:
-            watched.told = self._tell
+            watched.on_record = self._observe
 
     def _found(self, name: str, place: int, call: Call) -> None:
         raise NotImplementedError

@@ -78,11 +78,11 @@ def test_only_what_was_not_kept_is_computed_again() -> None:
 
     class Noting:
         def __enter__(self) -> None:
-            self.before = watched.locations, watched.told
-            watched.locations, watched.told = True, again.append
+            self.before = watched.locations, watched.on_record
+            watched.locations, watched.on_record = True, again.append
 
         def __exit__(self, *exception: object) -> None:
-            watched.locations, watched.told = self.before
+            watched.locations, watched.on_record = self.before
 
     class Both:
         def __init__(self, inner: Any) -> None:

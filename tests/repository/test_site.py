@@ -92,11 +92,11 @@ def test_every_page_is_in_the_contents(site: Path) -> None:
 def test_pages_that_no_list_names_are_put_under_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
     configuration = runpy.run_path(str(ROOT / "docs" / "conf.py"))
-    pages = {"index", "sizes", "serving", "tutorials/porting", "tutorials/new", "reference/index"}
+    pages = {"index", "sizes", "new", "tutorials/porting", "tutorials/new", "reference/index"}
     app = SimpleNamespace(env=SimpleNamespace(found_docs=pages))
     text = [(ROOT / "docs" / "index.md").read_text()]
     configuration["add_unlisted_pages"](app, "index", text)
-    assert text[0].endswith(":caption: More\n\nserving\ntutorials/new\n```\n")
+    assert text[0].endswith(":caption: More\n\nnew\ntutorials/new\n```\n")
 
 
 def test_plots_show_the_numbers_of_the_page(request: pytest.FixtureRequest) -> None:

@@ -23,7 +23,6 @@ from metaop.ao.quantization.scheme import (
 from metaop.nn.module import Module
 from metaop.tensor.core import Tensor
 from metaop.tensor.functions.creation import full, ones, zeros
-from metaop.tensor.grad_mode import no_grad
 from metaop.unified_graph.dtype import DType, float32, int8, int32, uint8
 
 
@@ -67,7 +66,8 @@ class FakeQuantize(WithArguments):
     def forward(self, x: Tensor) -> Tensor:
         if self.observer_enabled:
             self.activation_post_process(x.detach())
-            self._keep(*self.calculate_qparams())
+            scale, zero_point = self.calculate_qparams()
+            self._set_buffers(scale=scale, zero_point=zero_point)
         if not self.fake_quant_enabled:
             return x
         limits = self.quant_min, self.quant_max
@@ -75,16 +75,6 @@ class FakeQuantize(WithArguments):
             parameters = self.scale, self.zero_point, self.ch_axis
             return fake_quantize_per_channel_affine(x, *parameters, *limits)
         return fake_quantize_per_tensor_affine(x, self.scale, self.zero_point, *limits)
-
-    @no_grad()
-    def _keep(self, scale: Tensor, zero_point: Tensor) -> None:
-        for name, value in (("scale", scale), ("zero_point", zero_point)):
-            buffer = self._buffers[name]
-            assert buffer is not None
-            if buffer.shape == value.shape:
-                buffer.copy_(value)
-            else:
-                self._buffers[name] = value.detach()
 
     def enable_fake_quant(self, enabled: bool = True) -> None:
         """Turns rounding on, or off."""

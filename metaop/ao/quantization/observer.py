@@ -53,6 +53,17 @@ class WithArguments(Module):
         """A factory of such modules with these arguments."""
         return Partial(cls, named)
 
+    @no_grad()
+    def _set_buffers(self, **values: Tensor) -> None:
+        """Writes values into the buffers of these names, or replaces those of another shape."""
+        for name, value in values.items():
+            buffer = self._buffers[name]
+            assert buffer is not None
+            if buffer.shape == value.shape:
+                buffer.copy_(value)
+            else:
+                self._buffers[name] = value.detach()
+
 
 class ObserverBase(WithArguments):
     """A module that returns its input and records statistics of it.
@@ -168,16 +179,8 @@ class UniformQuantizationObserverBase(ObserverBase):
         )
         return found
 
-    @no_grad()
     def _keep(self, least: Tensor, greatest: Tensor) -> None:
-        """Keeps a range, in the existing buffers if its shape is theirs."""
-        for name, value in (("min_val", least), ("max_val", greatest)):
-            buffer = self._buffers[name]
-            assert buffer is not None
-            if buffer.shape == value.shape:
-                buffer.copy_(value)
-            else:
-                self._buffers[name] = value.detach()
+        self._set_buffers(min_val=least, max_val=greatest)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
         # Per-channel ranges get their shape from the data.

@@ -221,7 +221,7 @@ class _Launcher:
         return None if isinstance(found, int) else found
 
     def _made(self) -> driver.Graph:
-        """A graph for the present addresses."""
+        """A graph for the current addresses."""
         accesses = [step.accesses(self._addresses) for step in self._steps]
         return driver.Graph(self._prepared, predecessors(accesses))
 

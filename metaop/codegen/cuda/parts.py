@@ -69,8 +69,9 @@ def parts_of(nest: ir.LoopNest) -> Parts:
     for place in found:
         if place.loop.kind == "unroll":
             own.setdefault(id(place.loop), []).append(place)
-    for alloc in _allocations(nest.body):
-        dtypes[alloc.buffer] = alloc.dtype
+    for one in ir.simple_statements(nest.body):
+        if isinstance(one, ir.Alloc):
+            dtypes[one.buffer] = one.dtype
     for places in own.values():
         widths |= _widths(nest, places, dtypes)[1]
     return Parts(width, frozenset(widths)) if widths else NO_PARTS
@@ -111,14 +112,6 @@ def _widths(
         # Only whole copies take parts of registers and of shared memory.
         return _widths(nest, [place for place in near if place.access.buffer >= 0], dtypes)
     return (width, found) if width > 1 and found else (1, set())
-
-
-def _allocations(body: tuple[ir.Statement, ...]) -> Iterator[ir.Alloc]:
-    for statement in body:
-        if isinstance(statement, ir.Alloc):
-            yield statement
-        elif isinstance(statement, ir.For):
-            yield from _allocations(statement.body)
 
 
 def _has_loops(body: tuple[ir.Statement, ...]) -> bool:

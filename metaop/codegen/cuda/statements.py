@@ -64,7 +64,7 @@ class Statements:
         self._from_end = False
 
     def line(self, text: str) -> None:
-        """Adds a line at the present depth."""
+        """Adds a line at the current depth."""
         self.lines.append(_INDENT * self._depth + text)
 
     def kernel(self) -> None:

@@ -50,14 +50,11 @@ class Builder(MemoryAccess):
 
     # Functions and the module
 
-    def finish_function(
-        self, symbol: str, parameters: Sequence[Value], result: Value | None = None
-    ) -> None:
-        """End the function, returning `result`; the instructions that follow start another."""
-        self.line(f"ret {result.typed}" if result is not None else "ret void")
+    def finish_function(self, symbol: str, parameters: Sequence[Value]) -> None:
+        """Ends the function; the instructions that follow start another."""
+        self.line("ret void")
         listed = ", ".join(parameter.typed for parameter in parameters)
-        returned = result.full_type if result is not None else "void"
-        head = f"define {returned} @{symbol}({listed}) #0 {{\nentry:"
+        head = f"define void @{symbol}({listed}) #0 {{\nentry:"
         self._functions.append("\n".join([head, *self.lines, "}"]))
         self.lines = []
         self.block = "entry"
@@ -69,5 +66,5 @@ class Builder(MemoryAccess):
         if self.is_as_written:
             attributes += f" {AS_WRITTEN}"
         ends = [f"attributes #0 = {{ {attributes} }}", "!0 = !{i32 1}"]
-        parts = [*self._globals, *self._functions, *self._declarations, *ends]
+        parts = [*self._functions, *self._declarations, *ends]
         return "\n".join(parts) + "\n"

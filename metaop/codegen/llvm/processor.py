@@ -19,7 +19,7 @@ from metaop.codegen import machine
 from metaop.codegen.caches.disk import DiskCache, cache_at
 from metaop.codegen.llvm.runtime import runtime
 from metaop.codegen.llvm.target import Target, host_target
-from metaop.codegen.machine import CACHES, TYPICAL, Processor, with_caches
+from metaop.codegen.machine import TYPICAL, Processor, with_caches
 
 # A part of the file name: increment it to invalidate older measurements.
 _VERSION = "1"
@@ -34,9 +34,9 @@ def typical(target: Target) -> Processor:
     return TYPICAL[{64: "avx512", 32: "avx2"}.get(target.vector_bytes, "baseline")]
 
 
-def system_processor(folder: Path = CACHES) -> Processor:
+def system_processor() -> Processor:
     """The processor of this machine, with typical speeds and the caches that the system reports."""
-    return with_caches(typical(host_target()), *machine.cache_sizes(folder))
+    return with_caches(typical(host_target()), *machine.cache_sizes())
 
 
 def host_processor() -> Processor:

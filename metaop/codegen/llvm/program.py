@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from metaop.codegen.backend import Argument, observers
-from metaop.codegen.budget import present_folder
+from metaop.codegen.budget import current_folder
 from metaop.codegen.llvm.interruption import run_interruptibly
 from metaop.codegen.llvm.kernels import address_of, improved_address_of
 from metaop.codegen.llvm.layout import Layout, layout_of
@@ -66,7 +66,7 @@ class LLVMProgram:
         self.offsets = layout.offsets
         self.arena_bytes = layout.arena_bytes
         self._spills = (
-            SpillFile(present_folder(), layout.spilled_bytes) if layout.spilled_bytes else None
+            SpillFile(current_folder(), layout.spilled_bytes) if layout.spilled_bytes else None
         )
         self._table = StepTable(
             [

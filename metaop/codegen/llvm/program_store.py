@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from metaop import settings
-from metaop.codegen.budget import present_budget, present_folder
+from metaop.codegen.budget import current_budget, current_folder
 from metaop.codegen.caches.disk import DiskCache, shared_cache
 from metaop.codegen.caches.fingerprint import graph_fingerprint, subgraph_fingerprint
 from metaop.codegen.llvm import tuning
@@ -140,7 +140,7 @@ def _key(fingerprint: str) -> str:
     ]
     machine = host_machine()
     state = tuning.state_of_choices(machine)
-    values.append(f"budget={present_budget()} {bool(present_folder())}")
+    values.append(f"budget={current_budget()} {bool(current_folder())}")
     parts = (fingerprint, _sources(), repr(host_target()), repr(machine), state, *values)
     return "program-" + blake2b("\n".join(parts).encode(), digest_size=20).hexdigest()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from typing import Any
 
 from metaop.codegen.nest.ir import (
@@ -47,6 +47,7 @@ from metaop.codegen.nest.ir import (
     Update,
     ValueIndex,
     WarpProduct,
+    simple_statements,
 )
 from metaop.codegen.nest.parameters import Parameters
 from metaop.unified_graph.symbolic import (
@@ -122,14 +123,6 @@ def _is_general(number: Number) -> bool:
     return not (plain or number.value in _PLAIN_NUMBERS)
 
 
-def _micro_kernels(body: tuple[Statement, ...]) -> Iterator[MicroKernel]:
-    for statement in body:
-        if isinstance(statement, For):
-            yield from _micro_kernels(statement.body)
-        elif isinstance(statement, MicroKernel):
-            yield statement
-
-
 class Walker(Parameters):
     """Walks through a nest once: collects tokens and integers, and rebuilds it with arguments."""
 
@@ -163,7 +156,9 @@ class Walker(Parameters):
         for parameter in nest.parameters:
             self.tokens += (parameter.dtype.name, parameter.role, parameter.streamed)
         self.tokens.append(len(nest.arguments))
-        self._tile_rows = frozenset(one.rows for one in _micro_kernels(nest.body))
+        self._tile_rows = frozenset(
+            one.rows for one in simple_statements(nest.body) if isinstance(one, MicroKernel)
+        )
         body = self._body(nest.body)
         arguments = (*nest.arguments, *self.added)
         return nest._replace(body=body, arguments=arguments)

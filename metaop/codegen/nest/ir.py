@@ -12,7 +12,7 @@ kernel serves many sizes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from metaop.unified_graph.dtype import DType
@@ -505,6 +505,15 @@ Statement = (
     | ForeignCall
     | For
 )
+
+
+def simple_statements(body: Iterable[Statement]) -> Iterator[Statement]:
+    """The statements of a body and of its loops, without the loops themselves."""
+    for statement in body:
+        if isinstance(statement, For):
+            yield from simple_statements(statement.body)
+        else:
+            yield statement
 
 
 class Parameter(NamedTuple):

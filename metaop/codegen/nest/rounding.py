@@ -11,13 +11,13 @@ from metaop.codegen.nest.ir import (
     CheckedIndex,
     Choose,
     Expr,
-    For,
     Let,
     Name,
     Statement,
     Store,
     Update,
     parts_of,
+    simple_statements,
 )
 
 
@@ -36,7 +36,7 @@ def rounded_values(body: Iterable[Statement]) -> set[int]:
     named: dict[str, Expr] = {}
     sums: list[Apply] = []
     seen: set[int] = set()
-    for statement in _simple(body):
+    for statement in simple_statements(body):
         if isinstance(statement, Let):
             named[statement.name] = statement.value
         if isinstance(statement, (Store, Update, Accumulate, Let, CheckedIndex)):
@@ -78,11 +78,3 @@ def _operands(expr: Expr) -> tuple[Expr, ...]:
     if isinstance(expr, Apply):
         return expr.operands
     return (expr.value, expr.otherwise) if isinstance(expr, Choose) else ()
-
-
-def _simple(body: Iterable[Statement]) -> Iterator[Statement]:
-    for statement in body:
-        if isinstance(statement, For):
-            yield from _simple(statement.body)
-        else:
-            yield statement

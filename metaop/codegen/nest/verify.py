@@ -165,7 +165,8 @@ def _check_in_place(nest: ir.LoopNest, found: Survey, written: int, read: int, s
 
 
 def _touched(nest: ir.LoopNest, found: Survey, sizes: Sequence[int]) -> Touched:
-    foreign = {buffer for call in _foreign_calls(nest.body) for buffer in call.buffers}
+    calls = (x for x in ir.simple_statements(nest.body) if isinstance(x, ir.ForeignCall))
+    foreign = {buffer for call in calls for buffer in call.buffers}
     read: dict[int, np.ndarray | None] = {}
     written: dict[int, np.ndarray | None] = {}
     for number, (parameter, size) in enumerate(zip(nest.parameters, sizes)):
@@ -190,14 +191,6 @@ def _flags(size: int, accesses: Iterable[Access], whole: bool) -> np.ndarray:
     for access in accesses:
         flags[access.offsets] = True
     return flags
-
-
-def _foreign_calls(body: Iterable[ir.Statement]) -> Iterable[ir.ForeignCall]:
-    for statement in body:
-        if isinstance(statement, ir.ForeignCall):
-            yield statement
-        elif isinstance(statement, ir.For):
-            yield from _foreign_calls(statement.body)
 
 
 def _refuse_at(nest: ir.LoopNest, access: Access, wrong: np.ndarray, what: str) -> None:

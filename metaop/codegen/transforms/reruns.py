@@ -68,8 +68,8 @@ class Program:
     def __init__(self, schedule: Schedule) -> None:
         self.launches = schedule.launches
         self.outputs = set(schedule.outputs)
-        self.read = [_buffers(launch, "write") for launch in self.launches]
-        self.written = [_buffers(launch, "read") for launch in self.launches]
+        self.read = [_without_inputs(launch.read) for launch in self.launches]
+        self.written = [_without_inputs(launch.written) for launch in self.launches]
         self.pairs = [
             [
                 (launch.buffers[result], launch.buffers[operand])
@@ -150,11 +150,9 @@ class Program:
         )
 
 
-def _buffers(launch: LoweredKernel, but: str) -> tuple[Node, ...]:
-    """The buffers of a launch that are not inputs, without those of one role."""
-    roles = zip(launch.buffers, launch.nest.parameters)
-    found = (node for node, parameter in roles if parameter.role != but)
-    return tuple(dict.fromkeys(node for node in found if not isinstance(node.op, Input)))
+def _without_inputs(nodes: Sequence[Node]) -> tuple[Node, ...]:
+    """The nodes that are no inputs of the program, each once."""
+    return tuple(dict.fromkeys(node for node in nodes if not isinstance(node.op, Input)))
 
 
 class NoRoomError(Exception):

@@ -31,7 +31,7 @@ def stream_results(
     marked = []
     for launch in reversed(launches):
         behind += sum(hint_of(node.nbytes) for node in set(launch.buffers))
-        read = [n for n, p in zip(launch.buffers, launch.nest.parameters) if p.role != "write"]
+        read = launch.read
         taken = {offsets[node] for node in read if node in offsets}
         streamed = {
             node
@@ -57,9 +57,7 @@ def _marked(launch: LoweredKernel, streamed: set[Node]) -> LoweredKernel:
 
 def _is_plain(body: tuple[ir.Statement, ...]) -> bool:
     """Whether a launch writes by plain stores only; tiles are too narrow to stream."""
-    return all(
-        _is_plain(statement.body)
-        if isinstance(statement, ir.For)
-        else not isinstance(statement, (ir.MicroKernel, ir.ForeignCall, ir.Update))
-        for statement in body
+    return not any(
+        isinstance(statement, (ir.MicroKernel, ir.ForeignCall, ir.Update))
+        for statement in ir.simple_statements(body)
     )

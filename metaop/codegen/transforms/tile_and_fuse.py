@@ -260,25 +260,18 @@ class _Finder:
 
     def _prepares(self, position: int) -> bool:
         """Whether a launch reorders a factor."""
-        launch = self.launches[position]
-        roles = zip(launch.buffers, launch.nest.parameters)
-        return any(isinstance(n.op, Prepacked) and p.role != "read" for n, p in roles)
+        return any(isinstance(node.op, Prepacked) for node in self.launches[position].written)
 
     def _is_aside(self, position: int, members: Sequence[int]) -> bool:
         """Whether a launch maps what no member has made to little, as positions to biases."""
         if not members or self._reads_made(position, members):
             return False
-        made = self._written(position)
+        made = self.launches[position].written
         if not all(isinstance(node.op, (Elementwise, Reindex)) for node in made):
             return False
-        sizes = [sum(node.nbytes for node in x) for x in (made, self._written(members[-1]))]
+        others = self.launches[members[-1]].written
+        sizes = [sum(node.nbytes for node in nodes) for nodes in (made, others)]
         return hint_of(sizes[0]) * _LITTLE <= hint_of(sizes[1])
-
-    def _written(self, position: int) -> list[Node]:
-        """The nodes that a launch computes."""
-        launch = self.launches[position]
-        roles = zip(launch.buffers, launch.nest.parameters)
-        return [node for node, parameter in roles if parameter.role != "read"]
 
     def _reads_made(self, position: int, members: Sequence[int]) -> bool:
         """Whether a launch shares a value with the members that is not an input of the program."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -246,7 +246,7 @@ def inner_loop(nest: ir.LoopNest) -> InnerLoop | None:
 def _adds_up(blocks: ir.For) -> bool:
     """Whether blocks only pack panels and accumulate their products in tiles."""
     from_second = ir.Sum(((ir.LoopIndex(DEPTH_BLOCK), 1),), 0)
-    for one in _simple(blocks.body):
+    for one in ir.simple_statements(blocks.body):
         if isinstance(one, ir.MicroKernel) and one.accumulate == from_second:
             continue
         packs = isinstance(one, ir.Store) and one.buffer < 0
@@ -259,7 +259,7 @@ def _stores_sums(loops: Sequence[ir.For]) -> bool:
     """Whether loops only store tiles of scratch memory."""
     names: dict[str, ir.Expr] = {}
     stores: list[ir.Store] = []
-    for one in _simple(loops):
+    for one in ir.simple_statements(loops):
         if isinstance(one, ir.Let):
             names[one.name] = one.value
         elif isinstance(one, ir.Store):
@@ -271,12 +271,3 @@ def _stores_sums(loops: Sequence[ir.For]) -> bool:
     value = stores[0].value
     value = names.get(value.name, value) if isinstance(value, ir.Name) else value
     return isinstance(value, ir.Load) and value.buffer < 0
-
-
-def _simple(body: Iterable[ir.Statement]) -> Iterator[ir.Statement]:
-    """The statements of a body and of its loops, without the loops themselves."""
-    for statement in body:
-        if isinstance(statement, ir.For):
-            yield from _simple(statement.body)
-        else:
-            yield statement

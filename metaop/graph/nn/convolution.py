@@ -5,9 +5,14 @@ from __future__ import annotations
 from metaop import nn
 from metaop.errors import ArgumentError
 from metaop.graph import function as fn
-from metaop.graph.built_in import Message
 from metaop.graph.core import Graph
-from metaop.graph.nn.sides import Activation, Features, both_sides, refuse_isolated_nodes
+from metaop.graph.nn.sides import (
+    Activation,
+    Features,
+    both_sides,
+    refuse_isolated_nodes,
+    weighted_copies,
+)
 from metaop.tensor.core import Tensor
 from metaop.tensor.functions.creation import empty
 
@@ -72,11 +77,7 @@ class GraphConv(nn.Module):
         if early:
             source = source @ weight
         with graph.local_scope():
-            graph.srcdata["h"] = source
-            message: Message = fn.copy_u("h", "m")
-            if edge_weight is not None:
-                graph.edata["w"] = edge_weight
-                message = fn.u_mul_e("h", "w", "m")
+            message = weighted_copies(graph, source, edge_weight)
             graph.update_all(message, fn.sum("m", "h"))
             found = graph.dstdata["h"]
         if weight is not None and not early:

@@ -15,6 +15,7 @@ from metaop.graph.nn.sides import (
     both_sides,
     both_sizes,
     refuse_isolated_nodes,
+    weighted_copies,
 )
 from metaop.tensor.core import Tensor
 from metaop.tensor.functions.creation import tensor, zeros
@@ -94,11 +95,7 @@ class SAGEConv(nn.Module):
         elif early:
             source = self.fc_neigh(source)
         with graph.local_scope():
-            graph.srcdata["h"] = source
-            message: Message = fn.copy_u("h", "m")
-            if edge_weight is not None:
-                graph.edata["w"] = edge_weight
-                message = fn.u_mul_e("h", "w", "m")
+            message = weighted_copies(graph, source, edge_weight)
             reducers: dict[str, ReduceFunction] = {
                 "mean": fn.mean("m", "n"), "gcn": fn.sum("m", "n"), "pool": fn.max("m", "n"),
                 "lstm": self._last_state,
@@ -153,11 +150,7 @@ class GINConv(nn.Module):
     def forward(self, graph: Graph, feat: Features, edge_weight: Tensor | None = None) -> Tensor:
         source, own = both_sides(graph, feat)
         with graph.local_scope():
-            graph.srcdata["h"] = source
-            message: Message = fn.copy_u("h", "m")
-            if edge_weight is not None:
-                graph.edata["w"] = edge_weight
-                message = fn.u_mul_e("h", "w", "m")
+            message = weighted_copies(graph, source, edge_weight)
             graph.update_all(message, getattr(fn, self._aggregator_type)("m", "n"))
             found = (1 + self.eps) * own + graph.dstdata["n"]
         if self.apply_func is not None:

@@ -1,10 +1,12 @@
-"""What the layers share: features of both ends of the edges, and the check for isolated nodes."""
+"""What the layers share: features of both ends of edges, messages, the check for isolated nodes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from metaop.errors import ArgumentError
+from metaop.graph import function as fn
+from metaop.graph.built_in import Message
 from metaop.graph.core import Graph
 from metaop.tensor.core import Tensor
 
@@ -24,6 +26,18 @@ def both_sides(graph: Graph, features: Features) -> tuple[Tensor, Tensor]:
 def both_sizes(sizes: Sizes) -> tuple[int, int]:
     """Feature sizes of sources and destinations."""
     return sizes if isinstance(sizes, tuple) else (sizes, sizes)
+
+
+def weighted_copies(graph: Graph, source: Tensor, edge_weight: Tensor | None) -> Message:
+    """The message "m" with the features of the source, times the weight of the edge if given.
+
+    The features become "h" of the sources, the weights "w" of the edges.
+    """
+    graph.srcdata["h"] = source
+    if edge_weight is None:
+        return fn.copy_u("h", "m")
+    graph.edata["w"] = edge_weight
+    return fn.u_mul_e("h", "w", "m")
 
 
 def refuse_isolated_nodes(layer: str, graph: Graph) -> None:

@@ -138,7 +138,7 @@ def _half(x: Tensor, size: int, dim: int, norm: Norm) -> Any:
 
 
 def _chosen(x: Tensor, s: Sequence[int] | None, dim: Dims) -> tuple[list[int], tuple[int, ...]]:
-    """The sizes and the dimensions of a transform; -1 means the present size."""
+    """The sizes and the dimensions of a transform; -1 means the current size."""
     if dim is None:
         dims = tuple(range(x.ndim if s is None else len(s)))
         dims = dims if s is None else tuple(x.ndim - len(s) + k for k in dims)

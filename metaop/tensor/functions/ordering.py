@@ -119,7 +119,7 @@ def _require_elements(name: str, input: Tensor, dim: int) -> None:
 def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> ValuesAndIndices:
     """The `k`-th smallest element along `dim` (counted from 1) and its index.
 
-    The dimension goes, or has size 1 with `keepdim`. Raises ShapeError for a k out of range.
+    The dimension is removed, or has size 1 with `keepdim`. Raises ShapeError for a k out of range.
 
     >>> metaop.kthvalue(metaop.tensor([3, 1, 2]), 2).values
     tensor(2)
@@ -137,7 +137,7 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Val
 def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """The lower median of all elements, or along `dim` with its index; NaN is propagated.
 
-    The dimension goes, or has size 1 with `keepdim`.
+    The dimension is removed, or has size 1 with `keepdim`.
 
     >>> metaop.median(metaop.tensor([4, 1, 3, 2]))
     tensor(2)
@@ -149,7 +149,7 @@ def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
 def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """The lower median of the elements that are not NaN, of all or along `dim` with its index.
 
-    The dimension goes, or has size 1 with `keepdim`.
+    The dimension is removed, or has size 1 with `keepdim`.
 
     >>> metaop.nanmedian(metaop.tensor([4.0, float("nan"), 3.0, 2.0]))
     tensor(3.)
@@ -173,7 +173,7 @@ def _median(name: str, input: Tensor, dim: int | None, keepdim: bool, skip: bool
 def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> ValuesAndIndices:
     """The most frequent element along `dim` (the smallest of them) and its last index.
 
-    The dimension goes, or has size 1 with `keepdim`.
+    The dimension is removed, or has size 1 with `keepdim`.
 
     >>> metaop.mode(metaop.tensor([3, 1, 3, 2])).values
     tensor(3)

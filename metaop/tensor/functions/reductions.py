@@ -32,7 +32,7 @@ def sum(
 ) -> Tensor:
     """The sum over all dimensions or over `dim`; integers and booleans are summed in int64.
 
-    The dimensions go, or have size 1 with `keepdim`.
+    The dimensions are removed, or have size 1 with `keepdim`.
 
     >>> metaop.sum(metaop.tensor([[1, 2], [3, 4]]), dim=0)
     tensor([4, 6])
@@ -81,7 +81,7 @@ def mean(
 ) -> Tensor:
     """The average over all dimensions or over `dim`; only for floats unless `dtype` is given.
 
-    The dimensions go, or have size 1 with `keepdim`. Raises DTypeError for other types.
+    The dimensions are removed, or have size 1 with `keepdim`. Raises DTypeError for other types.
 
     >>> metaop.mean(metaop.tensor([[1.0, 2.0], [3.0, 4.0]]), dim=1)
     tensor([1.5000, 3.5000])
@@ -217,8 +217,8 @@ def std_mean(
 def max(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
     """The largest element; with `dim`, values and indices; with a second tensor, the maximum.
 
-    Of equal elements the index is the first one's; NaN wins. The dimension goes, or has size 1 with
-    `keepdim`.
+    Of equal elements the index is the first one's; NaN wins. The dimension is removed, or has
+    size 1 with `keepdim`.
 
     >>> values, indices = metaop.max(metaop.tensor([[1, 5], [7, 2]]), dim=1)
     >>> values, indices
@@ -231,8 +231,8 @@ def max(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = N
 def min(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
     """The smallest element; with `dim`, values and indices; with a second tensor, the minimum.
 
-    Of equal elements the index is the first one's; NaN wins. The dimension goes, or has size 1 with
-    `keepdim`.
+    Of equal elements the index is the first one's; NaN wins. The dimension is removed, or has
+    size 1 with `keepdim`.
 
     >>> metaop.min(metaop.tensor([[1, 5], [7, 2]]))
     tensor(1)
@@ -274,7 +274,7 @@ def _check_not_empty(name: str, input: Tensor, dims: tuple[int, ...]) -> None:
 def amax(input: Tensor, dim: Dimensions = (), keepdim: bool = False) -> Tensor:
     """The largest elements over `dim`; equal ones share the gradient.
 
-    The dimensions go, or have size 1 with `keepdim`; without `dim` they are all.
+    The dimensions are removed, or have size 1 with `keepdim`; without `dim` they are all.
 
     >>> metaop.amax(metaop.tensor([[1, 5], [7, 2]]), dim=0)
     tensor([7, 5])
@@ -286,7 +286,7 @@ def amax(input: Tensor, dim: Dimensions = (), keepdim: bool = False) -> Tensor:
 def amin(input: Tensor, dim: Dimensions = (), keepdim: bool = False) -> Tensor:
     """The smallest elements over `dim`; equal ones share the gradient.
 
-    The dimensions go, or have size 1 with `keepdim`; without `dim` they are all.
+    The dimensions are removed, or have size 1 with `keepdim`; without `dim` they are all.
 
     >>> metaop.amin(metaop.tensor([[1, 5], [7, 2]]), dim=0)
     tensor([1, 2])
@@ -322,7 +322,7 @@ def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> 
 def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """The index of the first largest element along `dim`, or in the flattened tensor.
 
-    The type is int64; the dimension goes, or has size 1 with `keepdim`.
+    The type is int64; the dimension is removed, or has size 1 with `keepdim`.
 
     >>> metaop.argmax(metaop.tensor([[1, 5], [7, 2]])), metaop.tensor([[1, 5], [7, 2]]).argmax(1)
     (tensor(2), tensor([1, 0]))
@@ -334,7 +334,7 @@ def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tens
 def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """The index of the first smallest element along `dim`, or in the flattened tensor.
 
-    The type is int64; the dimension goes, or has size 1 with `keepdim`.
+    The type is int64; the dimension is removed, or has size 1 with `keepdim`.
 
     >>> metaop.argmin(metaop.tensor([3.0, 1.0, 2.0]))
     tensor(1)
@@ -400,7 +400,7 @@ def count_nonzero(input: Tensor, dim: Dimensions = None) -> Tensor:
 def logsumexp(input: Tensor, dim: Dimensions, keepdim: bool = False) -> Tensor:
     """`log(sum(exp(x)))` over `dim` without overflow.
 
-    The dimensions go, or have size 1 with `keepdim`.
+    The dimensions are removed, or have size 1 with `keepdim`.
 
     >>> metaop.logsumexp(metaop.tensor([0.0, 0.0]), 0)
     tensor(0.6931)

@@ -124,7 +124,7 @@ def diff(
 def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int = -1) -> Tensor:
     """The integral of samples `y` at points `x` (or `dx` apart) along `dim`, by the trapezoid rule.
 
-    The dimension goes.
+    The dimension is removed.
 
     >>> metaop.trapezoid(metaop.tensor([1.0, 2.0, 3.0]), dx=2.0)
     tensor(8.)

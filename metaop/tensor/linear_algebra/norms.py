@@ -106,7 +106,7 @@ def norm(
 ) -> Tensor:
     """The `p`-norm of all elements, or over `dim`; "fro" is 2, "nuc" the sum of singular values.
 
-    The dimensions go, or have size 1 with `keepdim`.
+    The dimensions are removed, or have size 1 with `keepdim`.
 
     >>> metaop.norm(metaop.tensor([3.0, 4.0])), metaop.norm(metaop.tensor([3.0, -4.0]), 1)
     (tensor(5.), tensor(7.))

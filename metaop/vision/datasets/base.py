@@ -134,7 +134,7 @@ def load_pickle(path: Path) -> Any:
         with open(path, "rb") as file:
             return unpickle(file, Survey(), persistent)
     except Damage as error:
-        raise DatasetError(f"cannot read {path}: {error}", fix="get the file anew") from error
+        raise DatasetError(f"cannot read {path}: {error}", fix="download the file again") from error
 
 
 def open_image(path: str | os.PathLike[str], mode: str = "RGB") -> Any:

@@ -29,7 +29,7 @@ def read_idx(path: Path) -> np.ndarray:
     if numbers.size != math.prod(shape):
         raise DatasetError(
             f"{path} is damaged: {numbers.size} numbers for the shape {list(shape)}",
-            fix="get the file anew",
+            fix="download the file again",
         )
     return numbers.astype(numbers.dtype.newbyteorder("=")).reshape(shape)
 

@@ -220,18 +220,16 @@ def test_branches_and_phis():
         assert result.tolist() == expected
 
 
-def test_lanes_are_shuffled_inserted_and_tabulated():
+def test_lanes_are_shuffled_and_inserted():
     b = Builder(host_target())
     y = b.argument("ptr", "y")
     low, high = b.halves(b.iota(8, "i32"))
     swapped = b.concatenate(high, low)
     swapped = b.insert(swapped, b.extract(swapped, 0) * 100, 7)
-    table = b.load(b.constant_array([5, -6, 7, 0xFFFFFFFF], "i32"), "i32", 4, align=16)
     b.store(swapped, y)
-    b.store(b.bitcast(table, "i64"), b.offset(y, 8, "i32"))
-    result = np.zeros(12, np.int32)
+    result = np.zeros(8, np.int32)
     _call(b, [y], result)
-    assert result.tolist() == [4, 5, 6, 7, 0, 1, 2, 400, 5, -6, 7, -1]
+    assert result.tolist() == [4, 5, 6, 7, 0, 1, 2, 400]
 
 
 def test_text_is_the_same_every_time():

@@ -17,7 +17,7 @@ from metaop.codegen.llvm.emission.loops import LoopWriter
 from metaop.codegen.llvm.emission.memory import MemoryWriter
 from metaop.codegen.llvm.emission.scalars import Coefficient
 from metaop.codegen.llvm.instructions.value import Value
-from metaop.codegen.nest.ir import MATRIX, PAIR, For, MicroKernel, Statement, Sum
+from metaop.codegen.nest.ir import MATRIX, PAIR, MicroKernel, Statement, Sum, simple_statements
 
 # Rows of a register, and elements of 32 bits in a row.
 SIDE = 16
@@ -28,10 +28,8 @@ _REGISTERS = 8
 
 def matrix_kernels(body: Iterable[Statement]) -> Iterator[MicroKernel]:
     """The inner products of a kernel that need matrix registers."""
-    for statement in body:
-        if isinstance(statement, For):
-            yield from matrix_kernels(statement.body)
-        elif isinstance(statement, MicroKernel) and statement.step == MATRIX:
+    for statement in simple_statements(body):
+        if isinstance(statement, MicroKernel) and statement.step == MATRIX:
             yield statement
 
 

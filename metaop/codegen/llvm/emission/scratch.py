@@ -10,7 +10,7 @@ from metaop.codegen.llvm.emission.index import IndexWriter
 from metaop.codegen.llvm.emission.memory import MemoryWriter, storage_type
 from metaop.codegen.llvm.emission.scalars import Coefficient
 from metaop.codegen.llvm.scratch_blocks import SYMBOL
-from metaop.codegen.nest.ir import Alloc, For, Statement
+from metaop.codegen.nest.ir import Alloc, Statement, simple_statements
 
 # The most bytes of stack that one kernel may use.
 _STACK_BYTES = 64 << 10
@@ -134,8 +134,4 @@ def report(code: Code, number: int, operator: int, value: Coefficient, bound: Co
 
 
 def _allocs(body: Iterable[Statement]) -> Iterator[Alloc]:
-    for statement in body:
-        if isinstance(statement, For):
-            yield from _allocs(statement.body)
-        elif isinstance(statement, Alloc):
-            yield statement
+    return (one for one in simple_statements(body) if isinstance(one, Alloc))

@@ -69,7 +69,6 @@ class Core:
         # The bfloat16 of which a value has just been made: narrowed again, it is the same.
         self.narrow_forms: dict[str, Value] = {}
         self._declarations: dict[str, None] = {}
-        self._globals: list[str] = []
         self._functions: list[str] = []
 
     # Names, values, constants
@@ -126,13 +125,13 @@ class Core:
     # Instructions
 
     def emit(self, instruction: str) -> str:
-        """Append an instruction that has a result; gives the register."""
+        """Appends an instruction that has a result; returns its register."""
         name = self.fresh()
         self.lines.append(f"  {name} = {instruction}")
         return name
 
     def line(self, instruction: str) -> None:
-        """Append an instruction without a result."""
+        """Appends an instruction without a result."""
         self.lines.append(f"  {instruction}")
 
     def intrinsic(self, name: str, *operands: Value, lanes: int | None = None) -> Value:
@@ -153,16 +152,6 @@ class Core:
     def include(self, text: str) -> None:
         """Includes the text of other functions in the module."""
         self._functions.append(text)
-
-    def constant_array(self, numbers: Sequence[Any], type: str, align: int = 64) -> Value:
-        """The address of a read-only table in the module."""
-        name = f"@table{len(self._globals)}"
-        parts = ", ".join(f"{type} {constant_text(number, type)}" for number in numbers)
-        self._globals.append(
-            f"{name} = private unnamed_addr constant [{len(numbers)} x {type}] "
-            f"[{parts}], align {align}"
-        )
-        return Value(self, name, "ptr")
 
     @contextmanager
     def exact(self) -> Iterator[None]:

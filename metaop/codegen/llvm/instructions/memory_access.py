@@ -54,20 +54,19 @@ class MemoryAccess(Conversion):
         mask: Value,
         type: str,
         fill: Operand = 0,
-        align: int | None = None,
         signed: bool = True,
     ) -> Value:
         """Consecutive elements where the mask holds, `fill` elsewhere; the rest is not touched."""
         if mask.lanes == 1:
             return self._guarded_load(address, mask, type, fill, signed)
-        return self._masked_read("llvm.masked.load", address, mask, type, fill, align, signed)
+        return self._masked_read("llvm.masked.load", address, mask, type, fill, signed)
 
-    def masked_store(self, x: Value, address: Value, mask: Value, align: int | None = None) -> None:
+    def masked_store(self, x: Value, address: Value, mask: Value) -> None:
         """Consecutive elements written where the mask holds."""
         if mask.lanes == 1:
-            self.when(mask, lambda: self.store(x, address, align))
+            self.when(mask, lambda: self.store(x, address))
             return
-        self._masked_write("llvm.masked.store", x, address, mask, align)
+        self._masked_write("llvm.masked.store", x, address, mask)
 
     def gather(
         self,
@@ -75,20 +74,19 @@ class MemoryAccess(Conversion):
         mask: Value,
         type: str,
         fill: Operand = 0,
-        align: int | None = None,
         signed: bool = True,
     ) -> Value:
         """The elements at a vector of addresses where the mask holds, `fill` elsewhere."""
         if mask.lanes == 1:
             return self._guarded_load(addresses, mask, type, fill, signed)
-        return self._masked_read("llvm.masked.gather", addresses, mask, type, fill, align, signed)
+        return self._masked_read("llvm.masked.gather", addresses, mask, type, fill, signed)
 
-    def scatter(self, x: Value, addresses: Value, mask: Value, align: int | None = None) -> None:
+    def scatter(self, x: Value, addresses: Value, mask: Value) -> None:
         """Elements written to a vector of addresses where the mask holds, in lane order."""
         if mask.lanes == 1:
-            self.when(mask, lambda: self.store(x, addresses, align))
+            self.when(mask, lambda: self.store(x, addresses))
             return
-        self._masked_write("llvm.masked.scatter", x, addresses, mask, align)
+        self._masked_write("llvm.masked.scatter", x, addresses, mask)
 
     def _masked_read(
         self,
@@ -97,7 +95,6 @@ class MemoryAccess(Conversion):
         mask: Value,
         type: str,
         fill: Operand,
-        align: int | None,
         signed: bool,
     ) -> Value:
         full, where = vector_type(type, mask.lanes), address.full_type
@@ -105,20 +102,18 @@ class MemoryAccess(Conversion):
         symbol = _symbol(name, type, mask.lanes, address.lanes)
         self.declare(f"declare {full} @{symbol}({where}, {mask.full_type}, {full})")
         text = self.emit(
-            f"call {full} @{symbol}({where} align {align or _size(type)} {address.text}, "
+            f"call {full} @{symbol}({where} align {_size(type)} {address.text}, "
             f"{mask.typed}, {filling.typed})"
         )
         return Value(self, text, type, mask.lanes, signed)
 
-    def _masked_write(
-        self, name: str, x: Value, address: Value, mask: Value, align: int | None
-    ) -> None:
+    def _masked_write(self, name: str, x: Value, address: Value, mask: Value) -> None:
         where = address.full_type
         symbol = _symbol(name, x.type, x.lanes, address.lanes)
         self.declare(f"declare void @{symbol}({x.full_type}, {where}, {mask.full_type})")
         self.line(
             f"call void @{symbol}({x.typed}, "
-            f"{where} align {align or _size(x.type)} {address.text}, {mask.typed})"
+            f"{where} align {_size(x.type)} {address.text}, {mask.typed})"
         )
 
     def _guarded_load(

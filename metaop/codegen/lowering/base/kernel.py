@@ -41,6 +41,19 @@ class LoweredKernel:
     repetition: Repetition | None = None
     is_rerun: bool = False
 
+    @property
+    def read(self) -> list[Node]:
+        """The nodes whose buffers it reads, in the order of its parameters."""
+        return self._accessed("write")
+
+    @property
+    def written(self) -> list[Node]:
+        """The nodes whose buffers it writes or updates, in the order of its parameters."""
+        return self._accessed("read")
+
+    def _accessed(self, but: str) -> list[Node]:
+        return [node for node, one in zip(self.buffers, self.nest.parameters) if one.role != but]
+
     def in_chunks(self, thresholds: Thresholds) -> LoweredKernel:
         """The launch with enough tasks per chunk to be worth a thread, in whole vectors."""
         nest = self.nest

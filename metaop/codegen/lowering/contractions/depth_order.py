@@ -29,7 +29,7 @@ _SECTOR, _STEPS = 8, 16
 def depth_order(contraction: Contraction, shape: Sequence[int]) -> tuple[int, ...]:
     """The axes of the depth, outermost first, in the order that touches the least memory.
 
-    It is the present one, or that of one of the factors in memory.
+    It is the current one, or that of one of the factors in memory.
     """
     depth = contraction.depth
     sides = [(place, axes) for place, axes in _sides(contraction, shape) if place is not None]
