@@ -22,6 +22,7 @@ from metaop.operators.basic import alias
 from metaop.pieces import Pieces
 from metaop.refusals import explainer, located
 from metaop.rerolling import rerolled
+from metaop.shortcuts import go_without
 from metaop.specialisation import Family, Found, Trial, program_for
 from metaop.unified_graph.composite import Signature
 from metaop.unified_graph.cut import (
@@ -480,10 +481,8 @@ def _made(subgraph: Subgraph, whole: bool, is_over: bool) -> Found:
             if found.program is None:
                 return found
             return found._replace(program=loops.program(found.program, len(subgraph.leaves)))
-    except Exception:
-        # A bug here must cost the program only time; METAOP_VERIFY shows it.
-        if settings.get("METAOP_VERIFY"):
-            raise
+    except Exception as fault:
+        go_without("a loop of repeated steps", fault)
     return _made_alone(subgraph, whole, is_over)
 
 
