@@ -136,18 +136,29 @@ class _Group:
 
     def reduced(self, gradients: Mapping[int, Tensor]) -> dict[int, Tensor]:
         """Sharded gradients, by number, from those that every rank has computed."""
-        summed = {k: self.kept.pop(k) + g if k in self.kept else g for k, g in gradients.items()}
+        summed = {
+            number: self.kept.pop(number) + one if number in self.kept else one
+            for number, one in gradients.items()
+        }
+        if self.reduces:
+            dtype = self.policy.reduce_dtype
+            summed = {number: as_floats(one, dtype) for number, one in summed.items()}
         realize(*(one.call for one in summed.values()))
         if not self.reduces:
             self.kept |= summed
             return {}
-        return {number: self._reduced(number, one) for number, one in summed.items()}
-
-    def _reduced(self, number: int, gradient: Tensor) -> Tensor:
-        layout, divisor = self.layouts[number], self.divisor or self.mesh.size()
-        given = as_floats(gradient, self.policy.reduce_dtype)
-        total = to_global(given, layout.placement, layout.summed, check_meta=False)
-        return to_global(total / divisor, sbp=layout.sharded)
+        # All parts first: what is recorded after them is computed, and sent, together.
+        layouts, divisor = self.layouts, self.divisor or self.mesh.size()
+        parts = {
+            number: to_global(
+                one, layouts[number].placement, layouts[number].summed, check_meta=False
+            )
+            for number, one in summed.items()
+        }
+        return {
+            number: to_global(one / divisor, sbp=layouts[number].sharded)
+            for number, one in parts.items()
+        }
 
 
 class _Gather(Function):
