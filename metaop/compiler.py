@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -332,6 +333,11 @@ def is_compiling() -> bool:
     return False
 
 
+def is_dynamo_compiling() -> bool:
+    """Whether PyTorch's tracer is running: never."""
+    return False
+
+
 def is_exporting() -> bool:
     """Whether PyTorch's exporter is running: never."""
     return False
@@ -345,6 +351,21 @@ def allow_in_graph(fn: Any) -> Any:
 def assume_constant_result(fn: Any) -> Any:
     """Returns its argument: the function is called whenever the program calls it."""
     return fn
+
+
+def reset() -> None:
+    """Does nothing: a program is found by what it computes, so none is ever out of date."""
+
+
+@contextmanager
+def set_stance(
+    stance: str = "default",
+    *,
+    skip_guard_eval_unsafe: bool = False,
+    force_backend: Any = None,
+) -> Iterator[None]:
+    """Accepted, as a function, a decorator or for a `with` block; everything stays compiled."""
+    yield
 
 
 def cudagraph_mark_step_begin() -> None:

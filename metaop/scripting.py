@@ -234,6 +234,11 @@ def ignore(drop: Any = False, **_options: Any) -> Any:
     return drop if callable(drop) else script
 
 
+def _set_optimization(value: bool) -> bool:
+    """Accepted; whatever is set, everything is compiled in one way."""
+    return value
+
+
 def _overload(func: _Anything) -> _Anything:
     """Returns the function unchanged: it only declares a signature."""
     return func

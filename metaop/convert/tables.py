@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from metaop import version
+
 # Packages whose names are looked up in metaop; the longest matching root applies.
 ROOTS = {
     "torch": "metaop",
@@ -22,8 +24,8 @@ ROOTS = {
 # The module that looks names up at run time.
 PACKAGES = "metaop.convert.packages"
 
-# The releases whose names metaop follows, for programs that ask; PyTorch's is in `metaop.version`.
-FOLLOWED = {"torchvision": "0.28.0"}
+# The releases whose names metaop follows, for programs that ask for a distribution's.
+FOLLOWED = {"torchvision": version.torchvision}
 
 # Modules that need a package to be usable, though not to be imported.
 NEEDED = {"metaop.utils.tensorboard": "tensorboard"}
@@ -31,6 +33,15 @@ NEEDED = {"metaop.utils.tensorboard": "tensorboard"}
 _IN_PLACE_INITIALISERS = (
     *("constant", "dirac", "eye", "kaiming_normal", "kaiming_uniform", "normal", "orthogonal"),
     *("sparse", "uniform", "xavier_normal", "xavier_uniform"),
+)
+
+# Those that PyTorch writes once more without gradients, for its own use and that of copies.
+_WITHOUT_GRADIENTS = ("normal_", "trunc_normal_", "uniform_")
+
+# Private switches of what PyTorch's scripts and traces are compiled with.
+_TRACER_SWITCHES = (
+    *("_jit_override_can_fuse_on_cpu", "_jit_override_can_fuse_on_gpu", "_jit_set_nvfuser_enabled"),
+    *("_jit_set_profiling_executor", "_jit_set_profiling_mode", "_jit_set_texpr_fuser_enabled"),
 )
 
 # Private helpers that copies of PyTorch's optimizers import.
@@ -53,7 +64,12 @@ _OPTIMIZER_HELPERS = {
 RENAMED = {
     **{path: f"metaop.optim.helpers.{name}" for path, name in _OPTIMIZER_HELPERS.items()},
     **{f"torch.nn.init.{name}": f"metaop.nn.init.{name}_" for name in _IN_PLACE_INITIALISERS},
+    **{f"torch.nn.init._no_grad_{name}": f"metaop.nn.init.{name}" for name in _WITHOUT_GRADIENTS},
+    "torch.nn.init._no_grad_fill_": "metaop.nn.init.constant_",
+    "torch.nn.init._no_grad_zero_": "metaop.nn.init.zeros_",
+    **{f"torch._C.{name}": "metaop.scripting._set_optimization" for name in _TRACER_SWITCHES},
     "torch.tensor.Tensor": "metaop.Tensor",
+    "torch.compiler.compile": "metaop.compile",
     "torch.torch": "metaop",
     "torch.nn.modules.module._IncompatibleKeys": "metaop.nn.module_state.IncompatibleKeys",
     "torch._standard_gamma": "metaop.distributions.gamma_samples.standard_gamma",
@@ -67,7 +83,6 @@ RENAMED = {
     "torch.nn.functional.upsample": "metaop.nn.functional.interpolate",
     "torch.nn.functional.upsample_bilinear": "metaop.nn.functional.interpolate",
     "torch.nn.UpsamplingNearest2d": "metaop.nn.UpsamplingNearest2d",
-    "torch.utils.hooks.RemovableHandle": "metaop.nn.hooks.RemovableHandle",
     "torch.utils.model_zoo.load_url": "metaop.hub.load_state_dict_from_url",
     "torch.utils.data.dataloader.default_collate": "metaop.utils.data.default_collate",
     "torch.utils.data._utils.collate": "metaop.data.collate",
@@ -77,6 +92,7 @@ RENAMED = {
     "torch.cuda.amp.grad_scaler.GradScaler": "metaop.cuda.amp.GradScaler",
     "torch.optim.lr_scheduler._LRScheduler": "metaop.optim.lr_scheduler.LRScheduler",
     "torch.__version__": "metaop.version.torch",
+    "torchvision.__version__": "metaop.version.torchvision",
     "torch._dynamo.mark_dynamic": "metaop.mark_dynamic",
     "torch._dynamo.mark_static": "metaop.mark_static",
     "torch._dynamo.maybe_mark_dynamic": "metaop.mark_dynamic",
@@ -116,8 +132,9 @@ RENAMED = {
     "torchvision.transforms.functional_pil": "metaop.vision.transforms.functional",
 }
 
-# Keywords that a function had in old releases, with their current names.
+# Keywords that a function had in old releases, or has in another package, with their current names.
 OLD_KEYWORDS: dict[str, dict[str, str]] = {
+    "tensorboardX.SummaryWriter": {"logdir": "log_dir"},
     "torchvision.utils.make_grid": {"range": "value_range"},
     "torchvision.utils.save_image": {"range": "value_range"},
     "torchvision.transforms.RandomRotation": {"resample": "interpolation"},
@@ -186,6 +203,7 @@ MEANINGS = {
     "torch.save": "whole modules are written by the name of their class; PyTorch cannot read those",
     "torch.set_num_threads": "threads of generated kernels, from the next kernel on",
     "torch.use_deterministic_algorithms": "all kernels are deterministic, except CUDA scatters",
+    "torchvision.__version__": "the release of torchvision whose names metaop.vision has",
     "torchvision.datasets": "reads local files; download=True says where to get them",
     # These never download anything.
     **dict.fromkeys(

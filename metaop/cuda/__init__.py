@@ -8,6 +8,7 @@ that needs a device raises `DeviceError` with what to do.
 from __future__ import annotations
 
 from types import TracebackType
+from typing import Any
 
 from metaop.codegen.cuda.device import device_count, runtime
 from metaop.codegen.cuda.runtime import DeviceProperties, Runtime
@@ -56,6 +57,17 @@ def is_available() -> bool:
 def is_initialized() -> bool:
     """Whether a GPU can be used at once; there is nothing to initialise by hand."""
     return is_available()
+
+
+def _lazy_init() -> None:
+    """Does nothing: a GPU is initialised by its first use."""
+
+
+def __getattr__(name: str) -> Any:
+    """`_initialized`, which programs read instead of asking `is_initialized`."""
+    if name == "_initialized":
+        return is_initialized()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def current_device() -> int:

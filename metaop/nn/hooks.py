@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,45 +9,13 @@ from typing import Any
 from metaop.differentiation.tape import TapeEntry
 from metaop.errors import ArgumentError
 from metaop.tensor.core import Tensor, wrap
+from metaop.tensor.handles import RemovableHandle
 from metaop.unified_graph.composite import composite
 from metaop.unified_graph.node import Node
 from metaop.unified_graph.recording import Call, part, record
 from metaop.unified_graph.tracing import configured
 
 Hook = Callable[..., Any]
-
-
-class RemovableHandle:
-    """Removes a hook: with `handle.remove()`, or at the end of the handle's `with` block."""
-
-    _ids = itertools.count()
-
-    def __init__(self, hooks: dict[int, Hook], *extra: Any) -> None:
-        self.id = next(RemovableHandle._ids)
-        self._places = [weakref.ref(hooks), *(weakref.ref(place) for place in extra)]
-
-    def remove(self) -> None:
-        for reference in self._places:
-            place = reference()
-            if place is not None and self.id in place:
-                if isinstance(place, set):
-                    place.discard(self.id)
-                else:
-                    del place[self.id]
-                configured("hooks")
-
-    def __getstate__(self) -> tuple:
-        return (self.id,)
-
-    def __setstate__(self, state: tuple) -> None:
-        self.id = state[0]
-        self._places = []
-
-    def __enter__(self) -> RemovableHandle:
-        return self
-
-    def __exit__(self, *exception: Any) -> None:
-        self.remove()
 
 
 class HookTable(OrderedDict):

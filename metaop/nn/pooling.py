@@ -157,7 +157,14 @@ class MaxUnpool3d(_MaxUnpool):
     function = staticmethod(F.max_unpool3d)
 
 
-class AvgPool1d(Module):
+class _AvgPool(Module):
+    """Means of windows."""
+
+    def extra_repr(self) -> str:
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
+
+class AvgPool1d(_AvgPool):
     """Average pooling of (N, C, L).
 
     The result is (N, C, L'); the length follows the formula of `AvgPool2d`.
@@ -191,11 +198,8 @@ class AvgPool1d(Module):
             self.count_include_pad,
         )
 
-    def extra_repr(self) -> str:
-        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
-
-class _AvgPool(Module):
+class _WideAvgPool(_AvgPool):
     """Means of windows; `divisor_override` replaces the window's size as the divisor."""
 
     function: ClassVar[Any]
@@ -228,11 +232,8 @@ class _AvgPool(Module):
             self.divisor_override,
         )
 
-    def extra_repr(self) -> str:
-        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
-
-class AvgPool2d(_AvgPool):
+class AvgPool2d(_WideAvgPool):
     """Average pooling of (N, C, H, W).
 
     The result is (N, C, H', W'), with `H' = (H + 2 · padding - kernel_size) // stride + 1`;
@@ -245,7 +246,7 @@ class AvgPool2d(_AvgPool):
     function = staticmethod(F.avg_pool2d)
 
 
-class AvgPool3d(_AvgPool):
+class AvgPool3d(_WideAvgPool):
     """Average pooling of (N, C, D, H, W).
 
     The result is (N, C, D', H', W'); the sizes follow the formula of `AvgPool2d`.
@@ -412,7 +413,11 @@ class _AdaptivePool(Module):
         return f"output_size={self.output_size}"
 
 
-class AdaptiveAvgPool1d(_AdaptivePool):
+class _AdaptiveAvgPool(_AdaptivePool):
+    """Means of windows that divide the input."""
+
+
+class AdaptiveAvgPool1d(_AdaptiveAvgPool):
     """Average pooling of (N, C, L) to a given length.
 
     The result is (N, C, output_size).
@@ -424,7 +429,7 @@ class AdaptiveAvgPool1d(_AdaptivePool):
     function = staticmethod(F.adaptive_avg_pool1d)
 
 
-class AdaptiveAvgPool2d(_AdaptivePool):
+class AdaptiveAvgPool2d(_AdaptiveAvgPool):
     """Average pooling of (N, C, H, W) to a given size; None keeps a dimension.
 
     >>> nn.AdaptiveAvgPool2d((1, None))(metaop.ones(2, 3, 7, 5)).shape
@@ -434,7 +439,7 @@ class AdaptiveAvgPool2d(_AdaptivePool):
     function = staticmethod(F.adaptive_avg_pool2d)
 
 
-class AdaptiveAvgPool3d(_AdaptivePool):
+class AdaptiveAvgPool3d(_AdaptiveAvgPool):
     """Average pooling of (N, C, D, H, W) to a given size; None keeps a dimension.
 
     The result is (N, C, *output_size).

@@ -17,7 +17,8 @@ from metaop.tensor.functions.reductions import Dimensions, Extremes, Real, Value
 from metaop.tensor.functions.scattering import Value
 from metaop.tensor.generator import Generator
 from metaop.tensor.grad_fn import GradFn
-from metaop.tensor.gradients import Cotangent, RemovableHandle
+from metaop.tensor.gradients import Cotangent
+from metaop.tensor.handles import RemovableHandle
 from metaop.tensor.host.host_pointwise import Decomposed
 from metaop.tensor.linear_algebra.decompositions import Orthogonal, SingularColumns
 from metaop.tensor.linear_algebra.determinants import SignAndLogarithm

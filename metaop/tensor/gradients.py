@@ -13,6 +13,7 @@ from metaop.operators.basic import constant_fill, filled
 from metaop.tensor import history
 from metaop.tensor.core import Tensor
 from metaop.tensor.grad_fn import GradFn
+from metaop.tensor.handles import RemovableHandle
 from metaop.tensor.sparse.tensors import wrap_gradient
 from metaop.tensor.surface import attribute, method, public
 from metaop.unified_graph.cut import recorder
@@ -164,21 +165,21 @@ def run_backward(
         modes.gradients = previous
 
 
-class RemovableHandle:
-    """What registering a hook returns: `remove()` takes the hook away; also a context manager."""
+class _Handle(RemovableHandle):
+    """Of a hook of a tensor, which lies in a list."""
 
     def __init__(self, hooks: list[Any], hook: Any) -> None:
+        super().__init__()
         self._hooks, self._hook = hooks, hook
 
     def remove(self) -> None:
         if self._hook in self._hooks:
             self._hooks.remove(self._hook)
 
-    def __enter__(self) -> RemovableHandle:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.remove()
+    def __setstate__(self, state: tuple) -> None:
+        # A copy removes nothing, as that of a module's handle.
+        super().__setstate__(state)
+        self._hooks, self._hook = [], None
 
 
 class _Hooks(list[Callable[[Any], Any]]):
@@ -218,7 +219,7 @@ def register_hook(input: Tensor, hook: Callable[[Tensor], Tensor | None]) -> Rem
     if not isinstance(entry.hooks, _Hooks):
         entry.hooks = _Hooks()
     entry.hooks.append(hook)
-    return RemovableHandle(entry.hooks, hook)
+    return _Handle(entry.hooks, hook)
 
 
 @method()
@@ -237,7 +238,7 @@ def register_post_accumulate_grad_hook(
             hook(tensor)
 
     entry.after.append(after)
-    return RemovableHandle(entry.after, after)
+    return _Handle(entry.after, after)
 
 
 @method()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -150,3 +152,52 @@ def test_types_of_values_as_typing_writes_them() -> None:
         ours = [scripting.isinstance(value(x), kind(metaop.Tensor)) for value in values]
         theirs = [torch.jit.isinstance(value(y), kind(torch.Tensor)) for value in values]
         assert ours == theirs
+
+
+PRIVATE = """
+import torch, torchvision
+import torch.utils.hooks as hooks
+from torch.nn.init import _no_grad_normal_, _no_grad_trunc_normal_, _no_grad_uniform_
+from torch.nn.modules.batchnorm import _NormBase
+from tensorboardX import SummaryWriter
+
+torch._C._jit_set_profiling_executor(False)
+torch._C._jit_set_profiling_mode(False)
+torch._C._jit_override_can_fuse_on_cpu(True)
+torch.compiler.reset()
+torch._dynamo.reset()
+torch.cuda._lazy_init()
+lengths = torch._foreach_norm([torch.ones(4), torch.ones(9)], ord=2)
+sums = torch._foreach_add([torch.ones(2)], other=[torch.ones(2)], alpha=3)
+weight = torch.empty(100)
+_no_grad_normal_(weight, 5.0, 0.1), _no_grad_trunc_normal_(weight, 0.0, 1.0, -2.0, 2.0)
+_no_grad_uniform_(weight, 2.0, 3.0)
+inside = bool(((weight >= 2) & (weight <= 3)).all())
+torch.nn.init._no_grad_fill_(weight, 3.0)
+filled = weight.sum().item()
+torch.nn.init._no_grad_zero_(weight)
+norms = isinstance(torch.nn.InstanceNorm1d(2), _NormBase), weight.sum().item()
+handle = isinstance(weight.requires_grad_().register_hook(print), hooks.RemovableHandle)
+new = tuple(map(int, torchvision.__version__.split(".")[:2])) > (0, 13)
+twice = torch.compiler.compile(lambda x: 2 * x)(torch.ones(1)).item()
+
+
+def log(folder):
+    return SummaryWriter(logdir=folder)
+"""
+
+
+def test_programs_with_private_words_run() -> None:
+    """Nothing of them is marked, and what they compute is PyTorch's."""
+    pytest.importorskip("libcst")
+    from metaop.convert import Verdict, convert_source
+
+    conversion = convert_source(PRIVATE)
+    assert [x for x in conversion.findings if x.verdict is Verdict.UNSUPPORTED] == []
+    assert "SummaryWriter(log_dir=folder)" in conversion.text
+    names: dict[str, Any] = {}
+    exec(conversion.text, names)
+    assert [length.item() for length in names["lengths"]] == [2, 3]
+    assert names["sums"][0].tolist() == [4, 4]
+    assert names["inside"] and names["filled"] == 300 and names["norms"] == (True, 0)
+    assert names["handle"] and names["new"] and names["twice"] == 2

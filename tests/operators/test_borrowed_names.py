@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import sys
+import warnings
 from typing import Any
 
 import numpy as np
@@ -176,3 +178,74 @@ def test_hooks_of_all_modules_under_their_own_path(lib: Any) -> None:
         lib.nn.ReLU()(lib.ones(2, requires_grad=True)).sum().backward()
     lib.nn.ReLU()(lib.ones(2))
     assert seen == ["before", "after", "backward"]
+
+
+BASES = ("Nd", "Norm", "NormBase", "XdMixin", "Loss")
+
+
+def _bases(lib: Any) -> dict[str, set[str]]:
+    """The private bases in the modules of PyTorch's layers, with the layers below each."""
+    modules = torch.nn.modules
+    rooms = (getattr(modules, name) for name in dir(modules) if not name.startswith("_"))
+    names = {
+        (room.__name__.removeprefix("torch."), name)
+        for room in rooms
+        if getattr(room, "__name__", "").startswith("torch.nn.modules.")
+        for name, value in vars(room).items()
+        if isinstance(value, type) and value.__module__ == room.__name__
+        if name == "LazyModuleMixin" or (name[0] == "_" and name.endswith(BASES))
+    }
+    layers = [name for name in dir(torch.nn) if isinstance(getattr(torch.nn, name), type)]
+    return {
+        name: {
+            one
+            for one in layers
+            if issubclass(getattr(lib.nn, one, int), of(lib, f"{room}.{name}"))
+        }
+        for room, name in names
+    }
+
+
+def test_private_bases_of_layers_have_the_same_layers() -> None:
+    theirs = _bases(torch)
+    assert len(theirs) > 15 and _bases(metaop) == theirs
+
+
+@LIBRARIES
+def test_switches_and_questions_of_devices_change_nothing(lib: Any) -> None:
+    backends = importlib.import_module(f"{lib.__name__}.backends")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        with backends.cuda.sdp_kernel(enable_flash=False, enable_math=True):
+            pass
+    before = backends.mha.get_fastpath_enabled()
+    backends.mha.set_fastpath_enabled(False)
+    assert before is True and backends.mha.get_fastpath_enabled() is False
+    backends.mha.set_fastpath_enabled(before)
+    assert isinstance(backends.opt_einsum.is_available(), bool)
+    assert isinstance(backends.nnpack.is_available(), bool)
+    assert lib.cuda._initialized is lib.cuda.is_initialized()
+
+
+@LIBRARIES
+def test_words_for_tracers_change_nothing(lib: Any) -> None:
+    compiler = importlib.import_module(f"{lib.__name__}.compiler")
+    compiler.reset()
+    with compiler.set_stance("force_eager"):
+        assert compiler.is_dynamo_compiling() is False
+    assert compiler.set_stance("default")(lambda x: 2 * x)(3) == 6
+
+
+@LIBRARIES
+def test_hooks_give_the_handles_of_their_module(lib: Any) -> None:
+    hooks = importlib.import_module(f"{lib.__name__}.utils.hooks")
+    weight = lib.ones(1, requires_grad=True)
+    seen: list[Any] = []
+    handles = lib.nn.ReLU().register_forward_hook(print), weight.register_hook(seen.append)
+    assert all(isinstance(handle, hooks.RemovableHandle) for handle in handles)
+    if lib is metaop:  # PyTorch copies no handles of tensors
+        copy.deepcopy(handles)[1].remove()
+    weight.sum().backward()
+    handles[1].remove()
+    weight.sum().backward()
+    assert len(seen) == 1

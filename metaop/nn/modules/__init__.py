@@ -6,6 +6,8 @@ from types import ModuleType
 from typing import Any
 
 from metaop.nn.convolution import _Convolution as _ConvNd
+from metaop.nn.convolution import _Transposed as _ConvTransposeNd
+from metaop.nn.dropout import _Dropout as _DropoutNd
 from metaop.nn.hooks import (
     register_module_backward_hook,
     register_module_buffer_registration_hook,
@@ -16,10 +18,24 @@ from metaop.nn.hooks import (
     register_module_module_registration_hook,
     register_module_parameter_registration_hook,
 )
+from metaop.nn.lazy import LazyModuleMixin
+from metaop.nn.lazy import _LazyConvolution as _LazyConvXdMixin
+from metaop.nn.lazy import _LazyNorm as _LazyNormBase
 from metaop.nn.loss import _Loss, _WeightedLoss
 from metaop.nn.module import Module
 from metaop.nn.modules import module, utils
 from metaop.nn.normalisation import _BatchNorm, _InstanceNorm
+from metaop.nn.normalisation import _RunningNorm as _NormBase
+from metaop.nn.padding import _CircularPad as _CircularPadNd
+from metaop.nn.padding import _ConstantPad as _ConstantPadNd
+from metaop.nn.padding import _ReflectionPad as _ReflectionPadNd
+from metaop.nn.padding import _ReplicationPad as _ReplicationPadNd
+from metaop.nn.pooling import _AdaptiveAvgPool as _AdaptiveAvgPoolNd
+from metaop.nn.pooling import _AdaptiveMaxPool as _AdaptiveMaxPoolNd
+from metaop.nn.pooling import _AvgPool as _AvgPoolNd
+from metaop.nn.pooling import _LPPool as _LPPoolNd
+from metaop.nn.pooling import _MaxPool as _MaxPoolNd
+from metaop.nn.pooling import _MaxUnpool as _MaxUnpoolNd
 
 # PyTorch's modules of layers, besides `module` and `utils`, and the layers in each.
 _ROOMS = {

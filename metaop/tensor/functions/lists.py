@@ -7,7 +7,6 @@ computed for many tensors anyway, so nothing is gained by these names but that p
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import wraps
 from typing import Any
 
 from metaop.errors import ShapeError
@@ -42,7 +41,7 @@ def for_each(name: str) -> Callable[..., list[Tensor]]:
     if step is None:
         raise AttributeError(f"module 'metaop' has no attribute {name!r}")
 
-    @wraps(step)
+    # Not `wraps`: who inspects it shall see its own operands, not those of one tensor.
     def each(self: Any, *operands: Any, **kwargs: Any) -> list[Tensor]:
         args = [*operands, *(kwargs.pop(word) for row in _NAMES for word in row if word in kwargs)]
         if plain in _THEN and len(args) > _THEN[plain][0]:
@@ -57,6 +56,7 @@ def for_each(name: str) -> Callable[..., list[Tensor]]:
         ]
 
     each.__name__ = each.__qualname__ = name
+    each.__module__ = step.__module__
     each.__doc__ = f"`{word}` of every tensor of a list; other lists have an operand for each."
     return each
 

@@ -1,0 +1,42 @@
+"""What registering a hook returns, of a tensor, a module or an optimizer."""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from typing import Any
+
+from metaop.unified_graph.tracing import configured
+
+
+class RemovableHandle:
+    """Removes a hook: with `handle.remove()`, or at the end of the handle's `with` block."""
+
+    _ids = itertools.count()
+
+    def __init__(self, *places: Any) -> None:
+        self.id = next(RemovableHandle._ids)
+        self._places = [weakref.ref(place) for place in places]
+
+    def remove(self) -> None:
+        for reference in self._places:
+            place = reference()
+            if place is not None and self.id in place:
+                if isinstance(place, set):
+                    place.discard(self.id)
+                else:
+                    del place[self.id]
+                configured("hooks")
+
+    def __getstate__(self) -> tuple:
+        return (self.id,)
+
+    def __setstate__(self, state: tuple) -> None:
+        self.id = state[0]
+        self._places = []
+
+    def __enter__(self) -> RemovableHandle:
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self.remove()
