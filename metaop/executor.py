@@ -453,7 +453,7 @@ def compiled_for(subgraph: Subgraph, whole: bool = False) -> Compiled:
         with _collection_paused():
             program, trial, is_new, family = _made(subgraph, whole, is_over)
             if program is None:
-                program = Pieces(subgraph, program_of)
+                program = Pieces(subgraph, program_of, family.steps if family else None)
         uses = Counter(chain.from_iterable(map(subgraph.inputs_of, subgraph.order)))
         donors = sorted(set(program.donors.values()))
         donor_uses = tuple((slot, uses[subgraph.leaves[slot]]) for slot in donors)

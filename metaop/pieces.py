@@ -1,8 +1,8 @@
-"""Subgraphs that run call by call, with programs that graphs share."""
+"""Subgraphs that run call by call, or part by part, with programs that graphs share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import repeat
 from typing import Any, NamedTuple
@@ -22,11 +22,19 @@ class _Step(NamedTuple):
 
 
 class Pieces:
-    """A program that runs one call after the other and frees values after their last use."""
+    """A program that runs one part after the other and frees values after their last use.
+
+    Parts are single calls, or begin at `starts`: see `apart`.
+    """
 
     donors: Mapping[int, int] = {}
 
-    def __init__(self, subgraph: Subgraph, program_of: Callable[[Subgraph], Program]) -> None:
+    def __init__(
+        self,
+        subgraph: Subgraph,
+        program_of: Callable[[Subgraph], Program],
+        starts: Collection[int] | None = None,
+    ) -> None:
         places: dict[Call, int] = {}
         for call in (*subgraph.leaves, *subgraph.order):
             places[call] = len(places)
@@ -39,7 +47,7 @@ class Pieces:
                 tuple(places[call] for call in piece.outputs),
                 (),
             )
-            for piece in apart(subgraph)
+            for piece in apart(subgraph, starts)
         ]
         read = set(self._outputs)
         for number in reversed(range(len(steps))):

@@ -10,6 +10,7 @@ static never becomes a symbol.
 If a line of the user's program keeps producing new structures (a tree for each sentence, layers
 dropped at random), a structure first runs in pieces: call by call, with programs that all
 structures share. It gets a program of its own once it has run for as long as making one takes.
+So does a long loop whose steps grow: step by step, with a program that all steps share.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from metaop.codegen.backend import GeneralProgram, Program
 from metaop.codegen.budget import current_budget
 from metaop.compiler import backend_named, backend_of, compile_generally, compile_subgraph
 from metaop.errors import call_path
+from metaop.rerolling import growing_steps
 from metaop.settings import get
 from metaop.shortcuts import go_without
 from metaop.unified_graph.cut import Subgraph
@@ -68,12 +70,14 @@ class Family:
     """The programs of one structure: the numbers seen first, and the variants, latest first.
 
     `refusals` say why there is no program for any size; making one took `seconds`. A structure
-    that runs `in_pieces` has no program; `is_repeated` is set when it occurs again.
+    that runs `in_pieces` has no program; `steps` are where its parts begin, if they are not single
+    calls. `is_repeated` is set when it occurs again.
     """
 
     operators: str
     first: tuple[float, ...]
     in_pieces: Trial | None = None
+    steps: frozenset[int] | None = None
     is_repeated: bool = False
     variants: list[GeneralProgram] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
@@ -83,7 +87,8 @@ class Family:
         parts = [self.operators]
         parts += ["  any sizes where\n" + _indented(one.conditions) for one in self.variants]
         if self.in_pieces is not None:
-            parts.append("  call by call, as its line brings ever new structures")
+            by_call = "  call by call, as its line brings ever new structures"
+            parts.append("  step by step, as its steps grow" if self.steps else by_call)
         parts += [f"  sizes one by one: {reason}" for reason in dict.fromkeys(self.refusals)]
         return "\n".join(parts if len(parts) > 1 else [*parts, "  one size so far"])
 
@@ -236,7 +241,8 @@ def _trial_in_pieces(subgraph: Subgraph, family: Family) -> Trial | None:
     _sites.move_to_end(path)
     _limit(_sites, _KEPT_STRUCTURES)
     site.meet(family)
-    is_wanted = mode == "first" or site.is_changing
+    family.steps = frozenset(growing_steps(subgraph)) or None
+    is_wanted = mode == "first" or site.is_changing or family.steps
     return Trial(_making.expected(subgraph)) if is_wanted else None
 
 

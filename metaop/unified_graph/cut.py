@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -322,23 +322,34 @@ def assemble(
     return found
 
 
-def apart(subgraph: Subgraph) -> list[Subgraph]:
-    """Splits a subgraph into one subgraph per call, each with its further results."""
-    parts: dict[Call, list[Call]] = {}
+def apart(subgraph: Subgraph, starts: Collection[int] | None = None) -> list[Subgraph]:
+    """Splits a subgraph into parts: one per call, each with its further results.
+
+    With `starts`, parts of several calls, which begin with the calls of these numbers.
+    """
+    parts: list[list[Call]] = []
+    place: dict[Call, int] = {}
     needed = set(subgraph.outputs)
+    count = 0
     for call in subgraph.order:
         if call.signature is None:
-            parts[call.inputs[0]].append(call)
+            place[call] = place[call.inputs[0]]
         else:
-            parts[call] = [call]
-            needed.update(subgraph.inputs_of(call))
+            if starts is None or count in starts:
+                parts.append([])
+            count += 1
+            place[call] = len(parts) - 1
+            for source in subgraph.inputs_of(call):
+                if place.get(source) != place[call]:
+                    needed.add(source)
+        parts[place[call]].append(call)
     return [
         assemble(
-            results,
-            [call for call in results if call in needed],
-            {maker: subgraph.spread[maker]} if maker in subgraph.spread else {},
+            calls,
+            [call for call in calls if call in needed],
+            {call: subgraph.spread[call] for call in calls if call in subgraph.spread},
         )
-        for maker, results in parts.items()
+        for calls in parts
     ]
 
 

@@ -241,3 +241,54 @@ def test_reads_within_an_optimizer_are_apart() -> None:
         optimizer.step(closure)
     families = specialisation._families.values()
     assert families and not any(family.in_pieces for family in families)
+
+
+class Writer:
+    """Attention over all words written so far, or the last ones, in metaop or in PyTorch."""
+
+    def __init__(self, lib: Any, window: int) -> None:
+        numbers = np.random.default_rng(2)
+        self.lib, self.window = lib, window
+        self.table, self.inside, self.head = (
+            lib.tensor(numbers.normal(size=shape), dtype=lib.float32)
+            for shape in ((11, 8), (8, 24), (8, 11))
+        )
+
+    def write(self, words: Any, count: int) -> list[list[int]]:
+        functions = self.lib.nn.functional
+        with self.lib.no_grad():
+            for _ in range(count):
+                x = self.table[words[:, -self.window :] if words.shape[1] > self.window else words]
+                for _ in range(2):
+                    queries, keys, values = (functions.layer_norm(x, (8,)) @ self.inside).chunk(
+                        3, 2
+                    )
+                    scores = queries @ keys.transpose(1, 2) / 8**0.5
+                    x = x + functions.gelu(scores.softmax(2) @ values)
+                chosen = (x[:, -1] @ self.head).argmax(1, keepdim=True)
+                words = self.lib.cat([words, chosen], 1)
+        found: list[list[int]] = words.tolist()
+        return found
+
+
+@pytest.mark.parametrize("window", [14, 100])
+def test_steps_that_grow_share_programs(whole: list[int], window: int) -> None:
+    ours, theirs = Writer(metaop, window), Writer(torch, window)
+    for count in (30, 37):
+        first = [[1, 2, 3], [4, 5, 6]]
+        words = ours.write(metaop.tensor(first), count)
+        assert words == theirs.write(torch.tensor(first), count)
+        # Each is a part of a few steps; all steps together have hundreds of calls.
+        assert whole and max(whole) < 120
+        assert len(whole) <= 8
+
+
+def test_growing_steps_that_have_run_long_enough_are_one_program(
+    whole: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = Writer(metaop, 100)
+    expected = writer.write(metaop.tensor([[1, 2, 3]]), 24)
+    count = len(whole)
+    monkeypatch.setattr(specialisation.Trial, "is_over", property(lambda self: True))
+    assert writer.write(metaop.tensor([[1, 2, 3]]), 24) == expected
+    assert len(whole) == count + 1 and whole[-1] > 400
