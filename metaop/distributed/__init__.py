@@ -95,7 +95,7 @@ _LAZY = {
 }
 _SUBMODULES = (
     *("checkpoint", "checkpoint_wrapper", "data_parallel", "device_mesh", "elastic", "fsdp"),
-    *("nn", "optim", "pipelining", "state_dict", "tensor"),
+    *("nn", "optim", "pipelining", "state_dict", "tensor", "wrapping"),
 )
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from enum import Enum, auto
 from functools import partial
 from typing import Any
 
-from metaop.errors import ArgumentError
+from metaop.distributed.wrapping import Wrapper, wrap_inside
 from metaop.nn.module import Module
-from metaop.nn.parameter import Parameter
 from metaop.utils.checkpoint import checkpoint
 
 __all__ = [
@@ -19,8 +18,6 @@ __all__ = [
     "checkpoint_wrapper",
 ]
 
-_WRAPPED = "_checkpoint_wrapped_module"
-
 
 class CheckpointImpl(Enum):
     """PyTorch's two ways to checkpoint, which are one here."""
@@ -29,17 +26,18 @@ class CheckpointImpl(Enum):
     NO_REENTRANT = auto()
 
 
-class CheckpointWrapper(Module):
+class CheckpointWrapper(Wrapper):
     """A module that keeps only its arguments until backward, and runs again then.
 
     `checkpoint_fn(module, *args, **kwargs)` replaces `metaop.utils.checkpoint.checkpoint`; other
-    keywords are passed to it. State dicts have the names of the wrapped module, whose attributes
-    and items are those of the wrapper too.
+    keywords are passed to it.
 
     >>> from metaop.distributed.checkpoint_wrapper import CheckpointWrapper
     >>> sorted(CheckpointWrapper(metaop.nn.Linear(2, 2)).state_dict())
     ['bias', 'weight']
     """
+
+    WRAPPED = "_checkpoint_wrapped_module"
 
     def __init__(
         self,
@@ -48,10 +46,7 @@ class CheckpointWrapper(Module):
         checkpoint_fn: Callable[..., Any] | None = None,
         **checkpoint_fn_kwargs: Any,
     ) -> None:
-        super().__init__()
-        self._checkpoint_wrapped_module = mod
-        self._register_state_dict_hook(_without_prefix)
-        self.register_load_state_dict_pre_hook(_with_prefix)
+        super().__init__(mod)
         self.checkpoint_impl = checkpoint_impl
         if checkpoint_fn is None:
             is_reentrant = checkpoint_impl == CheckpointImpl.REENTRANT
@@ -59,35 +54,7 @@ class CheckpointWrapper(Module):
         self.checkpoint_fn = partial(checkpoint_fn, **checkpoint_fn_kwargs)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return self.checkpoint_fn(self._checkpoint_wrapped_module, *args, **kwargs)
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return super().__getattr__(name)
-        except AttributeError:
-            return getattr(super().__getattr__(_WRAPPED), name)
-
-    def __getitem__(self, key: Any) -> Any:
-        wrapped: Any = self._checkpoint_wrapped_module
-        return wrapped[key]
-
-    def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, Parameter]]:
-        """Pairs of dotted name, as in the wrapped module, and parameter."""
-        for name, parameter in super().named_parameters(*args, **kwargs):
-            yield name.replace(f"{_WRAPPED}.", ""), parameter
-
-
-def _without_prefix(module: Module, state: dict[str, Any], prefix: str, *rest: Any) -> None:
-    _rename(state, f"{prefix}{_WRAPPED}.", prefix)
-
-
-def _with_prefix(module: Module, state: dict[str, Any], prefix: str, *rest: Any) -> None:
-    _rename(state, prefix, f"{prefix}{_WRAPPED}.")
-
-
-def _rename(state: dict[str, Any], old: str, new: str) -> None:
-    for key in [key for key in state if key.startswith(old)]:
-        state[new + key[len(old) :]] = state.pop(key)
+        return self.checkpoint_fn(self.wrapped, *args, **kwargs)
 
 
 def checkpoint_wrapper(
@@ -124,30 +91,4 @@ def apply_activation_checkpointing(
         return recurse or check_fn(module)
 
     policy = chosen if auto_wrap_policy is None else auto_wrap_policy
-    if not callable(policy):
-        raise ArgumentError(
-            f"auto_wrap_policy={auto_wrap_policy!r} cannot be called",
-            fix="pass a function of module, recurse and nonwrapped_numel",
-        )
-    _wrapped(model, checkpoint_wrapper_fn, policy, stays=True)
-
-
-def _wrapped(
-    module: Module,
-    wrapper: Callable[[Module], Module],
-    policy: Callable[..., bool],
-    *,
-    stays: bool = False,
-) -> tuple[Module, int]:
-    """The module or its wrapper, and how many values of its parameters are wrapped now."""
-    total = sum(parameter.numel() for parameter in module.parameters())
-    if not policy(module=module, recurse=True, nonwrapped_numel=total):
-        return module, 0
-    inside = 0
-    for name, child in module.named_children():
-        replacement, count = _wrapped(child, wrapper, policy)
-        setattr(module, name, replacement)
-        inside += count
-    if stays or not policy(module=module, recurse=False, nonwrapped_numel=total - inside):
-        return module, inside
-    return wrapper(module), total
+    wrap_inside(model, checkpoint_wrapper_fn, policy)

@@ -5,10 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import Enum, auto
+from functools import partial
 from typing import Any
 
+from metaop.dist.collectives import everyone
 from metaop.dist.placement import Placement
 from metaop.dist.sbp import BROADCAST, Sbp, Split
 from metaop.distributed.fully_shard import (
@@ -18,28 +22,44 @@ from metaop.distributed.fully_shard import (
     OffloadPolicy,
     UnshardHandle,
     as_floats,
+    chosen_mesh,
     fully_shard,
     register_fsdp_forward_method,
+    shard,
 )
 from metaop.distributed.process_group import ProcessGroup, check_whole_group
-from metaop.distributed.shares import Shares
+from metaop.distributed.state_dict import (
+    StateDictOptions,
+    get_optimizer_state_dict,
+    numbered_state,
+    taken,
+)
+from metaop.distributed.wrapping import Wrapper, wrap_inside
 from metaop.errors import ArgumentError
 from metaop.nn.module import Module
-from metaop.nn.utils.stateless import functional_call
+from metaop.nn.utils.clip_grad import clip_grad_norm_
+from metaop.optim.optimizer import Optimizer
 from metaop.tensor.core import Tensor
+from metaop.tensor.sharded.device_mesh import DeviceMesh
 from metaop.tensor.sharded.global_tensor import to_global, to_local
-from metaop.trees import tree_leaves, tree_map
+from metaop.trees import tree_map
 from metaop.unified_graph.dtype import DType
 
 __all__ = [
+    "BackwardPrefetch",
     "CPUOffload",
     "CPUOffloadPolicy",
     "FSDPModule",
+    "FullOptimStateDictConfig",
+    "FullStateDictConfig",
     "FullyShardedDataParallel",
     "MixedPrecision",
     "MixedPrecisionPolicy",
     "OffloadPolicy",
+    "ShardedOptimStateDictConfig",
+    "ShardedStateDictConfig",
     "ShardingStrategy",
+    "StateDictType",
     "UnshardHandle",
     "fully_shard",
     "local_map",
@@ -48,11 +68,50 @@ __all__ = [
 
 
 class ShardingStrategy:
-    """What is sharded: everything (ZeRO stage 3), or only the optimizer states."""
+    """What is sharded: everything (ZeRO stage 3), nothing, or everything within each replica.
+
+    SHARD_GRAD_OP shards everything, too: gathered parameters stay for the backward pass anyway.
+    """
 
     FULL_SHARD = "FULL_SHARD"
     SHARD_GRAD_OP = "SHARD_GRAD_OP"
     NO_SHARD = "NO_SHARD"
+    HYBRID_SHARD = "HYBRID_SHARD"
+    _HYBRID_SHARD_ZERO2 = "_HYBRID_SHARD_ZERO2"
+
+
+class BackwardPrefetch(Enum):
+    """When PyTorch gathers parameters ahead in the backward pass, which gathers nothing here."""
+
+    BACKWARD_PRE = auto()
+    BACKWARD_POST = auto()
+
+
+class StateDictType(Enum):
+    """What `state_dict()` has: whole local tensors, or global ones."""
+
+    FULL_STATE_DICT = auto()
+    SHARDED_STATE_DICT = auto()
+
+
+@dataclass
+class FullStateDictConfig:
+    """Whole tensors, in host memory with `offload_to_cpu`; with `rank0_only`, for rank 0 alone."""
+
+    offload_to_cpu: bool = False
+    rank0_only: bool = False
+
+
+@dataclass
+class ShardedStateDictConfig:
+    """Global tensors go to host memory with `offload_to_cpu`."""
+
+    offload_to_cpu: bool = False
+
+
+FullOptimStateDictConfig = FullStateDictConfig
+ShardedOptimStateDictConfig = ShardedStateDictConfig
+StateDictConfig = FullStateDictConfig | ShardedStateDictConfig
 
 
 @dataclass(frozen=True)
@@ -60,20 +119,14 @@ class MixedPrecision:
     """The types in which `FullyShardedDataParallel` computes; the optimizer keeps full precision.
 
     Parameters are converted to `param_dtype` where they are used; with `cast_forward_inputs`, so
-    are floating-point arguments. Buffers are kept as `buffer_dtype`.
+    are floating-point arguments. Gradients are averaged as `reduce_dtype`, and buffers are kept as
+    `buffer_dtype`.
     """
 
     param_dtype: DType | None = None
     reduce_dtype: DType | None = None
     buffer_dtype: DType | None = None
     cast_forward_inputs: bool = True
-
-    def __post_init__(self) -> None:
-        if self.reduce_dtype not in (None, self.param_dtype):
-            raise ArgumentError(
-                f"MixedPrecision has reduce_dtype={self.reduce_dtype}",
-                fix="omit it: gradients are reduced in the type in which they are computed",
-            )
 
 
 @dataclass(frozen=True)
@@ -83,22 +136,22 @@ class CPUOffload:
     offload_params: bool = False
 
 
-class FullyShardedDataParallel(Module):
+class FullyShardedDataParallel(Wrapper):
     """Wraps `module` for training on all ranks, each with its share of the batch.
 
-    With FULL_SHARD, each parameter is sharded as `split(0)`: a rank keeps its block of the
-    parameter, its gradient and the optimizer states, and the parameter is gathered where it is
-    used. With the other strategies, parameters are replicated; use `ZeroRedundancyOptimizer` to
-    shard the rest. The gradient is the mean over the ranks' losses, as with
-    `DistributedDataParallel`. Batch normalisation uses the whole batch, and random numbers are
-    those of a single device. All ranks take the parameters of rank 0, whatever `sync_module_states`
-    says.
+    It shards the module as `fully_shard` does: the optimizer, made afterwards, gets global tensors.
+    With NO_SHARD they are replicated; with HYBRID_SHARD, `device_mesh` has the axes of replicas and
+    of shards. `auto_wrap_policy` (see `metaop.distributed.wrapping`) chooses inner modules that are
+    wrapped first and gather their parameters by themselves. All ranks take the parameters of rank
+    0, whatever `sync_module_states` says. Gathering follows the program, so `backward_prefetch`,
+    `forward_prefetch` and `limit_all_gathers` change nothing.
 
-    Tensor arguments are the rank's share along dimension 0; shares may differ in size and be empty.
-    A result with one row, or a fixed number of rows, per row of an argument is returned as the
-    rank's share; any other result is returned whole. Create the optimizer afterwards. Raises
-    ArgumentError for arguments of PyTorch's class that are not supported.
+    State dicts have the names of the wrapped module, and global tensors unless `state_dict_type`
+    asks for whole ones. Raises ArgumentError for arguments of PyTorch's class that are not
+    supported.
     """
+
+    WRAPPED = "_fsdp_wrapped_module"
 
     def __init__(
         self,
@@ -106,52 +159,154 @@ class FullyShardedDataParallel(Module):
         process_group: ProcessGroup | None = None,
         sharding_strategy: str | None = None,
         cpu_offload: CPUOffload | bool | None = None,
-        *,
+        auto_wrap_policy: Callable[..., bool] | None = None,
+        backward_prefetch: BackwardPrefetch | None = BackwardPrefetch.BACKWARD_PRE,
         mixed_precision: MixedPrecision | None = None,
+        ignored_modules: Iterable[Module] | None = None,
+        *,
         sync_module_states: bool = False,
+        forward_prefetch: bool = False,
+        limit_all_gathers: bool = True,
         use_orig_params: bool = True,
+        ignored_states: Iterable[Tensor | Module] | None = None,
+        device_mesh: DeviceMesh | None = None,
         **refused: Any,
     ) -> None:
-        super().__init__()
         strategy = sharding_strategy or ShardingStrategy.FULL_SHARD
-        _check_arguments(process_group, strategy, use_orig_params, refused)
-        types = {value.device.type for value in (*module.parameters(), *module.buffers())}
-        self.placement = Placement.all("cuda" if "cuda" in types else "cpu")
-        state: Sbp = Split(0) if strategy == ShardingStrategy.FULL_SHARD else BROADCAST
+        _check_arguments(process_group, strategy, use_orig_params, device_mesh, refused)
+        super().__init__(module)
+        ignored = _parameters_of([*(ignored_modules or ()), *(ignored_states or ())])
+        mesh = chosen_mesh(device_mesh, [module])
+        if auto_wrap_policy is not None:
+            inner = partial(
+                FullyShardedDataParallel,
+                sharding_strategy=strategy,
+                mixed_precision=mixed_precision,
+                ignored_states=ignored,
+                device_mesh=mesh,
+            )
+            wrap_inside(module, inner, auto_wrap_policy)
         self.mixed_precision = mixed_precision or MixedPrecision()
         if self.mixed_precision.buffer_dtype is not None:
             for buffer in module.buffers():
-                if buffer.is_floating_point():
-                    buffer.data = buffer.to(self.mixed_precision.buffer_dtype)
-        self.module = module.to_global(self.placement, state)
+                buffer.data = as_floats(buffer, self.mixed_precision.buffer_dtype)
+        types = self.mixed_precision
+        policy = MixedPrecisionPolicy(
+            types.param_dtype, types.reduce_dtype, None, types.cast_forward_inputs
+        )
+        state = BROADCAST if strategy == ShardingStrategy.NO_SHARD else Split(0)
+        shard(module, mesh, policy, lambda parameter: state, set(ignored))
+        self._state_dict_config: StateDictConfig = ShardedStateDictConfig()
+
+    @property
+    def module(self) -> Any:
+        """The wrapped module."""
+        return self.wrapped
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        dtype = self.mixed_precision.param_dtype
-        shares = Shares(self.placement, [x for x in tree_leaves((args, kwargs)) if _is_share(x)])
+        return self.wrapped(*args, **kwargs)
 
-        def given(value: Any) -> Any:
-            joined = shares.join(value) if _is_share(value) else value
-            casts = dtype is not None and self.mixed_precision.cast_forward_inputs
-            return as_floats(joined, dtype) if casts else joined
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Backward passes inside keep gradients for the next one outside, which averages them."""
+        self.wrapped.set_requires_gradient_sync(False)
+        try:
+            yield
+        finally:
+            self.wrapped.set_requires_gradient_sync(True)
 
-        args, kwargs = tree_map(given, (args, kwargs))
-        if dtype is None:
-            result = self.module(*args, **kwargs)
-        else:
-            weights = {name: as_floats(p, dtype) for name, p in self.module.named_parameters()}
-            result = functional_call(self.module, weights, args, kwargs)
-        return tree_map(shares.take, result)
+    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> Tensor:
+        """Scales all gradients so that their norm is at most `max_norm`; returns it."""
+        return clip_grad_norm_(self.parameters(), max_norm, norm_type)
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """The values of the wrapped module, by its names; see `state_dict_type`."""
+        state = super().state_dict(*args, **kwargs)
+        is_inner = bool(args) or kwargs.get("destination") is not None
+        return state if is_inner else _configured(state, self._state_dict_config)
+
+    @staticmethod
+    @contextmanager
+    def state_dict_type(
+        module: Module,
+        state_dict_type: StateDictType,
+        state_dict_config: StateDictConfig | None = None,
+        optim_state_dict_config: StateDictConfig | None = None,
+    ) -> Iterator[None]:
+        """Has the wrappers in a module give states of a type until the block is left."""
+        wrappers = [one for one in module.modules() if isinstance(one, FullyShardedDataParallel)]
+        before = [(one, one._state_dict_config, one._optim_config) for one in wrappers]
+        FullyShardedDataParallel.set_state_dict_type(
+            module, state_dict_type, state_dict_config, optim_state_dict_config
+        )
+        try:
+            yield
+        finally:
+            for one, values, moments in before:
+                one._state_dict_config, one._optim_config = values, moments
+
+    @staticmethod
+    def set_state_dict_type(
+        module: Module,
+        state_dict_type: StateDictType,
+        state_dict_config: StateDictConfig | None = None,
+        optim_state_dict_config: StateDictConfig | None = None,
+    ) -> None:
+        """Has the wrappers in a module give states of a type from now on."""
+        is_full = state_dict_type is StateDictType.FULL_STATE_DICT
+        usual = FullStateDictConfig if is_full else ShardedStateDictConfig
+        for one in module.modules():
+            if isinstance(one, FullyShardedDataParallel):
+                one._state_dict_config = state_dict_config or usual()
+                one._optim_config = optim_state_dict_config or usual()
+
+    @staticmethod
+    def optim_state_dict(model: Module, optim: Optimizer) -> dict[str, Any]:
+        """The state of an optimizer with the names of parameters, of the type that is set."""
+        state = get_optimizer_state_dict(model, optim)
+        return _configured(state, getattr(model, "_optim_config", ShardedStateDictConfig()))
+
+    @staticmethod
+    def optim_state_dict_to_load(
+        model: Module, optim: Optimizer, optim_state_dict: dict[str, Any]
+    ) -> dict[str, Any]:
+        """What `optim.load_state_dict` takes, of a state with the names of parameters."""
+        return numbered_state(model, optim, optim_state_dict)
+
+    _optim_config: StateDictConfig = ShardedStateDictConfig()
+
+
+def _configured(state: dict[str, Any], config: StateDictConfig) -> dict[str, Any]:
+    options = StateDictOptions(
+        full_state_dict=isinstance(config, FullStateDictConfig), cpu_offload=config.offload_to_cpu
+    )
+    found = tree_map(lambda value: taken(value, options), state)
+    is_empty = isinstance(config, FullStateDictConfig) and config.rank0_only and everyone().rank
+    return {} if is_empty else found  # type: ignore[no-any-return]
+
+
+def _parameters_of(states: Iterable[Tensor | Module]) -> list[Tensor]:
+    found: list[Tensor] = []
+    for one in states:
+        found += one.parameters() if isinstance(one, Module) else [one]
+    return found
 
 
 def _check_arguments(
-    group: ProcessGroup | None, strategy: str, use_orig_params: bool, refused: dict[str, Any]
+    group: ProcessGroup | None,
+    strategy: str,
+    use_orig_params: bool,
+    mesh: DeviceMesh | None,
+    refused: dict[str, Any],
 ) -> None:
     check_whole_group(group, "FullyShardedDataParallel")
-    if strategy not in (
-        ShardingStrategy.FULL_SHARD,
-        ShardingStrategy.SHARD_GRAD_OP,
-        ShardingStrategy.NO_SHARD,
-    ):
+    is_hybrid = strategy in (ShardingStrategy.HYBRID_SHARD, ShardingStrategy._HYBRID_SHARD_ZERO2)
+    if is_hybrid and (mesh is None or mesh.ndim != 2):
+        raise ArgumentError(
+            f"FullyShardedDataParallel got {strategy} with device_mesh={mesh}",
+            fix='pass init_device_mesh("cpu", (replicas, shards)) as device_mesh',
+        )
+    if strategy not in vars(ShardingStrategy).values():
         refused["sharding_strategy"] = strategy
     if not use_orig_params:
         refused["use_orig_params"] = use_orig_params
@@ -159,13 +314,9 @@ def _check_arguments(
         given = ", ".join(f"{name}={value!r}" for name, value in refused.items())
         raise ArgumentError(
             f"FullyShardedDataParallel does not support {given}",
-            fix="omit it: parameters are sharded one by one over all ranks, keep their names, "
+            fix="omit it: parameters are sharded one by one, keep their names, "
             "and are gathered where they are used",
         )
-
-
-def _is_share(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.ndim > 0 and value.device.placement is None
 
 
 def local_map(function: Callable[..., Any], sbp: Sbp = Split(0)) -> Callable[..., Any]:  # noqa: B008

@@ -17,7 +17,7 @@ from metaop import cuda
 from metaop.autograd.function import Function, once_differentiable
 from metaop.dist.collectives import everyone
 from metaop.dist.placement import Placement
-from metaop.dist.sbp import BROADCAST, PARTIAL, NdSbp, Split
+from metaop.dist.sbp import BROADCAST, PARTIAL, NdSbp, Sbp, Split
 from metaop.errors import ArgumentError, ArgumentTypeError
 from metaop.executor import realize
 from metaop.nn.module import Module
@@ -84,7 +84,7 @@ class _Group:
     names: list[list[str]]
     mesh: DeviceMesh
     policy: MixedPrecisionPolicy
-    axis_of: Callable[[Tensor], int]
+    split_of: Callable[[Tensor], Sbp]
     layouts: dict[int, _Layout] = field(default_factory=dict)
     divisor: float = 0.0
     reduces: bool = True
@@ -101,8 +101,7 @@ class _Group:
         for number, parameter in enumerate(self.parameters()):
             known, home = self.layouts.get(number), parameter.device.placement
             if parameter.device is not META and (known is None or home is not known.placement):
-                axis = self.axis_of(parameter)
-                self.layouts[number] = _sharded(parameter, self.mesh, axis)
+                self.layouts[number] = _sharded(parameter, self.mesh, self.split_of(parameter))
 
     @contextmanager
     def whole(self) -> Iterator[None]:
@@ -287,22 +286,32 @@ def fully_shard(
                 f"fully_shard got a {type(one).__name__} that is sharded already",
                 fix="call it once for a module, for inner modules first",
             )
-    chosen = _chosen_mesh(mesh, modules)
+    chosen = chosen_mesh(mesh, modules)
     if isinstance(offload_policy, CPUOffloadPolicy) and chosen.device_type != "cpu":
         raise ArgumentError(
             "fully_shard got CPUOffloadPolicy on GPUs", fix='omit it, or use a mesh of "cpu"'
         )
 
-    def axis_of(parameter: Tensor) -> int:
+    def split_of(parameter: Tensor) -> Sbp:
         placement = None if shard_placement_fn is None else shard_placement_fn(parameter)
-        return 0 if placement is None else placement.dim % parameter.ndim
+        return Split(0 if placement is None else placement.dim % parameter.ndim)
 
     for one in modules:
-        names = _names(one, ignored_params or set())
-        one._group = _Group(one, names, chosen, mp_policy, axis_of)
-        one._group.shard()
-        one.__class__ = _sharded_class(type(one))  # type: ignore[arg-type]
+        shard(one, chosen, mp_policy, split_of, ignored_params or set())
     return module
+
+
+def shard(
+    module: Module,
+    mesh: DeviceMesh,
+    policy: MixedPrecisionPolicy,
+    split_of: Callable[[Tensor], Sbp],
+    ignored: set[Tensor],
+) -> None:
+    """Makes a module an `FSDPModule`; parameters lie as `split_of` says along the last axis."""
+    module._group = _Group(module, _names(module, ignored), mesh, policy, split_of)
+    module._group.shard()
+    module.__class__ = _sharded_class(type(module))  # type: ignore[arg-type]
 
 
 def register_fsdp_forward_method(module: Module, method_name: str) -> None:
@@ -327,16 +336,20 @@ def _sharded_class(kind: type[Module]) -> type[Module]:
     return type(f"FSDP{kind.__name__}", (FSDPModule, kind), {"__module__": kind.__module__})
 
 
-def _chosen_mesh(mesh: DeviceMesh | None, modules: Sequence[Module]) -> DeviceMesh:
+def chosen_mesh(mesh: DeviceMesh | None, modules: Sequence[Module]) -> DeviceMesh:
+    """The mesh that was given, checked, or all ranks in a row."""
     if mesh is None:
         kinds = {value.device.type for one in modules for value in one.parameters()}
         on_gpus = "cuda" in kinds or (kinds == {"meta"} and cuda.is_available())
         return init_device_mesh("cuda" if on_gpus else "cpu", (everyone().size,))
     if not isinstance(mesh, DeviceMesh):
-        raise ArgumentTypeError(f"fully_shard got mesh={mesh!r}", fix="give init_device_mesh(…)")
+        raise ArgumentTypeError(
+            f"parameters cannot be sharded over {mesh!r}", fix="give init_device_mesh(…)"
+        )
     if mesh.ndim > 2:
         raise ArgumentError(
-            f"fully_shard got {mesh}", fix="give one axis to split over, or two: replicas, shards"
+            f"parameters cannot be sharded over {mesh}",
+            fix="give one axis to split over, or two: replicas, shards",
         )
     return mesh
 
@@ -355,10 +368,10 @@ def _names(module: Module, ignored: set[Tensor]) -> list[list[str]]:
     return list(found.values())
 
 
-def _sharded(parameter: Tensor, mesh: DeviceMesh, axis: int) -> _Layout:
+def _sharded(parameter: Tensor, mesh: DeviceMesh, along_last: Sbp) -> _Layout:
     """Makes a parameter global over a mesh, in place."""
     inner, outer = parameter.device.placement, mesh.placement
-    split: NdSbp = (BROADCAST,) * (mesh.ndim - 1) + (Split(axis),)
+    split: NdSbp = (*(BROADCAST,) * (mesh.ndim - 1), along_last)
     states: NdSbp = ()
     value = parameter.detach()
     if inner is not None:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from metaop.distributed.shards import ranks_of_job
+from metaop.distributed.wrapping import Wrapper, plain_name
 from metaop.errors import ArgumentError
 from metaop.nn.module import Module
 from metaop.nn.module_state import IncompatibleKeys
@@ -59,9 +61,9 @@ def get_model_state_dict(
     """The state of a model, under the names that it has without a data-parallel wrapper."""
     options = options or StateDictOptions()
     inner = _unwrapped(model)
-    frozen = {name for name, one in inner.named_parameters() if not one.requires_grad}
+    frozen = {plain_name(name) for name, one in inner.named_parameters() if not one.requires_grad}
     state = {
-        name: _taken(value, options)
+        name: taken(value, options)
         for name, value in inner.state_dict().items()
         if not (options.ignore_frozen_params and name in frozen)
     }
@@ -86,7 +88,7 @@ def get_optimizer_state_dict(
         groups += [
             {**one, "params": [names[k] for k in one["params"]]} for one in found["param_groups"]
         ]
-    return tree_map(lambda value: _taken(value, options), {"state": state, "param_groups": groups})  # type: ignore[no-any-return]
+    return tree_map(lambda value: taken(value, options), {"state": state, "param_groups": groups})  # type: ignore[no-any-return]
 
 
 def get_state_dict(
@@ -130,30 +132,32 @@ def set_optimizer_state_dict(
     """
     options = options or StateDictOptions()
     given = _of_rank_0(optim_state_dict) if options.broadcast_from_rank0 else optim_state_dict
-    group_of = {name: group for group in given["param_groups"] for name in group["params"]}
     for optimizer in _listed(optimizers):
-        names = _names(model, optimizer)
-        if missing := sorted(set(names) - set(group_of)):
-            raise ArgumentError(
-                f"set_optimizer_state_dict got a state without {', '.join(missing)}",
-                fix="pass what get_optimizer_state_dict returned for the same parameters",
-            )
-        parameters = [one for group in optimizer.param_groups for one in group["params"]]
-        numbers = {name: number for number, name in enumerate(names)}
-        state = {
-            number: tree_map(
-                lambda value, like=parameters[number]: _placed(value, like), given["state"][name]
-            )
-            for name, number in numbers.items()
-            if name in given["state"]
-        }
-        groups, first = [], 0
-        for group in optimizer.param_groups:
-            after = first + len(group["params"])
-            saved = group_of[names[first]] if after > first else group
-            groups.append({**saved, "params": list(range(first, after))})
-            first = after
-        optimizer.load_state_dict({"state": state, "param_groups": groups})
+        optimizer.load_state_dict(numbered_state(model, optimizer, given))
+
+
+def numbered_state(model: Module, optimizer: Optimizer, given: Mapping[str, Any]) -> dict[str, Any]:
+    """What an optimizer loads, of a state with the names of parameters."""
+    group_of = {name: group for group in given["param_groups"] for name in group["params"]}
+    names = _names(model, optimizer)
+    if missing := sorted(set(names) - set(group_of)):
+        raise ArgumentError(
+            f"the state of an optimizer has nothing of {', '.join(missing)}",
+            fix="pass what get_optimizer_state_dict returned for the same parameters",
+        )
+    parameters = [one for group in optimizer.param_groups for one in group["params"]]
+    state = {
+        number: tree_map(partial(_placed, like=parameters[number]), given["state"][name])
+        for number, name in enumerate(names)
+        if name in given["state"]
+    }
+    groups, first = [], 0
+    for group in optimizer.param_groups:
+        after = first + len(group["params"])
+        saved = group_of[names[first]] if after > first else group
+        groups.append({**saved, "params": list(range(first, after))})
+        first = after
+    return {"state": state, "param_groups": groups}
 
 
 def set_state_dict(
@@ -170,8 +174,8 @@ def set_state_dict(
 
 
 def _unwrapped(model: Module) -> Module:
-    while isinstance(model, (DataParallel, DistributedDataParallel)):
-        model = model.module
+    while isinstance(model, (DataParallel, DistributedDataParallel, Wrapper)):
+        model = model.wrapped if isinstance(model, Wrapper) else model.module
     return model
 
 
@@ -181,7 +185,7 @@ def _listed(optimizers: Optimizers) -> Sequence[Optimizer]:
 
 def _names(model: Module, optimizer: Optimizer) -> list[str]:
     """The names of an optimizer's parameters, in the order in which it numbers them."""
-    known = {id(one): name for name, one in _unwrapped(model).named_parameters()}
+    known = {id(one): plain_name(name) for name, one in _unwrapped(model).named_parameters()}
     parameters = [one for group in optimizer.param_groups for one in group["params"]]
     if not all(id(one) in known for one in parameters):
         raise ArgumentError(
@@ -208,7 +212,8 @@ def _begin(optimizer: Optimizer) -> None:
     optimizer.zero_grad()
 
 
-def _taken(value: Any, options: StateDictOptions) -> Any:
+def taken(value: Any, options: StateDictOptions) -> Any:
+    """A value of a state, whole and on the host if the options say so."""
     if not isinstance(value, Tensor):
         return value
     if options.full_state_dict and value.device.placement is not None:

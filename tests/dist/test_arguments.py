@@ -15,7 +15,6 @@ import metaop.nn.parallel
 from metaop import nn
 from metaop.distributed import (
     FullyShardedDataParallel,
-    MixedPrecision,
     ZeroRedundancyOptimizer,
 )
 from metaop.errors import ArgumentError
@@ -26,12 +25,11 @@ def model() -> nn.Module:
 
 
 REFUSED: list[tuple[Callable[[], Any], str]] = [
-    (lambda: FullyShardedDataParallel(model(), auto_wrap_policy=min), "auto_wrap_policy"),
-    (lambda: FullyShardedDataParallel(model(), backward_prefetch=1), "backward_prefetch"),
+    (lambda: FullyShardedDataParallel(model(), auto_wrap_policy=3), "auto_wrap_policy"),
+    (lambda: FullyShardedDataParallel(model(), param_init_fn=min), "param_init_fn"),
     (lambda: FullyShardedDataParallel(model(), use_orig_params=False), "use_orig_params"),
     (lambda: FullyShardedDataParallel(model(), None, "HYBRID_SHARD"), "HYBRID_SHARD"),
     (lambda: FullyShardedDataParallel(model(), anything=3), "anything=3"),
-    (lambda: MixedPrecision(metaop.float16, reduce_dtype=metaop.float32), "reduce_dtype"),
     (lambda: nn.parallel.DistributedDataParallel(model(), [0]), "is on cpu"),
     (lambda: nn.parallel.DistributedDataParallel(model(), output_device=1), "is on cpu"),
     (lambda: nn.parallel.DistributedDataParallel(model(), dim=1), "dim=1"),

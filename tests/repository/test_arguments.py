@@ -20,8 +20,9 @@ INNER = (
 )  # fmt: skip
 # Methods that a base class calls alike for all of its classes.
 SHARED = {
-    "__call__", "advance", "build", "closed", "compute_mask", "first_value", "following",
-    "get_attr", "log_abs_det_jacobian", "output", "placeholder", "rule", "state_names",
+    "__call__", "advance", "always_wrap_policy", "build", "closed", "compute_mask", "first_value", "following",
+    "get_attr", "lambda_auto_wrap_policy", "log_abs_det_jacobian", "output", "placeholder", "rule",
+    "state_names", "transformer_auto_wrap_policy",
 }  # fmt: skip
 # Arguments that mean the same wherever they stand.
 EVERYWHERE = {
@@ -61,7 +62,10 @@ LEGAL = {
         "Event.__init__": {"blocking", "enable_timing", "interprocess"},
         "Work.wait": {"timeout"},
         "monitored_barrier": {"wait_all_ranks"},
-        "FullyShardedDataParallel.__init__": {"cpu_offload", "sync_module_states"},
+        "FullyShardedDataParallel.__init__": {
+            "backward_prefetch", "cpu_offload", "forward_prefetch", "limit_all_gathers",
+            "sync_module_states",
+        },
         "DistributedDataParallel.__init__": {"find_unused_parameters", "static_graph"},
         "to_global": {"copy"},
         "redistribute": {"async_op"},

@@ -13,13 +13,19 @@ from metaop import nn
 from metaop.distributed import init_device_mesh
 from metaop.distributed.fsdp import (
     FSDPModule,
+    FullOptimStateDictConfig,
+    FullStateDictConfig,
+    FullyShardedDataParallel,
     MixedPrecisionPolicy,
+    ShardingStrategy,
+    StateDictType,
     fully_shard,
     register_fsdp_forward_method,
 )
 from metaop.distributed.state_dict import StateDictOptions, get_state_dict, set_state_dict
 from metaop.distributed.tensor import DTensor, Replicate, Shard
 from metaop.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from metaop.distributed.wrapping import ModuleWrapPolicy
 from metaop.utils.checkpoint import checkpoint
 
 WORDS, WIDTH, STEPS = 11, 6, 3
@@ -210,6 +216,52 @@ for from_first in (False, True):
     )
     assert again.table.weight.placements == (Shard(0),)
     assert train(again, optimizer, own) == expected
+
+# --- the wrapper ---------------------------------------------------------------------------------
+
+blocks = ModuleWrapPolicy({Block})
+wrapped = FullyShardedDataParallel(network(), auto_wrap_policy=blocks)
+assert isinstance(wrapped.blocks[0], FullyShardedDataParallel)
+assert isinstance(wrapped.module, FSDPModule) and isinstance(wrapped.blocks[1].up, nn.Linear)
+optimizer = optimizer_of(wrapped)
+for words in batches():
+    optimizer.zero_grad()
+    first, second = in_two(words)
+    with wrapped.no_sync():
+        (loss_of(wrapped, first) / 2).backward()
+    (loss_of(wrapped, second) / 2).backward()
+    wrapped.clip_grad_norm_(0.5)
+    optimizer.step()
+check_alike(wrapped, alone)
+assert list(wrapped.state_dict()) == list(alone.state_dict())
+assert dict(wrapped.named_parameters()).keys() == dict(alone.named_parameters()).keys()
+assert isinstance(wrapped.state_dict()["blocks.0.up.weight"], DTensor)
+full = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+with FullyShardedDataParallel.state_dict_type(
+    wrapped, StateDictType.FULL_STATE_DICT, full, FullOptimStateDictConfig()
+):
+    values = deepcopy(wrapped.state_dict())
+    moments = deepcopy(FullyShardedDataParallel.optim_state_dict(wrapped, optimizer))
+assert bool(values) == (rank == 0) and not any(isinstance(x, DTensor) for x in values.values())
+assert isinstance(wrapped.state_dict()["table.weight"], DTensor)
+again = network()
+if rank == 0:
+    again.load_state_dict(values)
+again = FullyShardedDataParallel(again, auto_wrap_policy=blocks, sync_module_states=True)
+other = optimizer_of(again)
+other.load_state_dict(FullyShardedDataParallel.optim_state_dict_to_load(again, other, moments))
+assert train(again, other, own) == train(wrapped, optimizer, own)
+again.load_state_dict({name: value.full_tensor() for name, value in wrapped.state_dict().items()})
+assert all(isinstance(one, DTensor) for one in again.parameters())
+assert again(batches()[0]).tolist() == wrapped(batches()[0]).tolist()
+
+replicas = {ShardingStrategy.NO_SHARD: None}
+if ranks == 4:
+    replicas[ShardingStrategy.HYBRID_SHARD] = init_device_mesh(kind, (2, 2))
+for strategy, mesh in replicas.items():
+    wrapped = FullyShardedDataParallel(network(), None, strategy, device_mesh=mesh)
+    train(wrapped, optimizer_of(wrapped), own)
+    check_alike(wrapped, alone)
 
 # --- parameters without values, and what fails ---------------------------------------------------
 
