@@ -20,9 +20,8 @@ INNER = (
 )  # fmt: skip
 # Methods that a base class calls alike for all of its classes.
 SHARED = {
-    "__call__", "advance", "always_wrap_policy", "build", "closed", "compute_mask", "first_value", "following",
-    "get_attr", "lambda_auto_wrap_policy", "log_abs_det_jacobian", "output", "placeholder", "rule",
-    "state_names", "transformer_auto_wrap_policy",
+    "__call__", "advance", "build", "closed", "compute_mask", "first_value", "following",
+    "get_attr", "log_abs_det_jacobian", "output", "placeholder", "rule", "state_names",
 }  # fmt: skip
 # Arguments that mean the same wherever they stand.
 EVERYWHERE = {
@@ -40,7 +39,13 @@ ONE_STREAM = "one stream of work and of random numbers serves all devices"
 NO_DEVICE = "there is one such device, or none"
 NO_COMPILER = "nothing has to be told to a compiler, or kept from it"
 DESCRIBED = "the docstring says what is done instead"
+CALLED_ALIKE = "all policies are called with the same arguments"
 LEGAL = {
+    CALLED_ALIKE: {
+        "always_wrap_policy": {"args", "kwargs"},
+        "lambda_auto_wrap_policy": {"nonwrapped_numel"},
+        "transformer_auto_wrap_policy": {"nonwrapped_numel"},
+    },
     ONE_RESULT: {
         "choose_kernels": {"differentiable", "params", "use_fused"},
         "autocast.__init__": {"cache_enabled"},
