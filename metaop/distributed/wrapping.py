@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any, ClassVar
 
 from metaop.errors import ArgumentError
@@ -13,9 +15,11 @@ __all__ = [
     "CustomPolicy",
     "ModuleWrapPolicy",
     "always_wrap_policy",
+    "enable_wrap",
     "lambda_auto_wrap_policy",
     "size_based_auto_wrap_policy",
     "transformer_auto_wrap_policy",
+    "wrap",
 ]
 
 Policy = Callable[..., bool]
@@ -104,6 +108,30 @@ def _wrapped(
     if stays or not policy(module=module, recurse=False, nonwrapped_numel=total - inside):
         return module, inside
     return wrapper(module), total
+
+
+# What `wrap` calls: those of the blocks that the program is in, the innermost last.
+_enabled: list[Callable[..., Module]] = []
+
+
+@contextmanager
+def enable_wrap(*, wrapper_cls: Callable[..., Module], **wrapper_kwargs: Any) -> Iterator[None]:
+    """Has `wrap` wrap modules until the block is left: `wrapper_cls(module, **wrapper_kwargs)`."""
+    _enabled.append(partial(wrapper_cls, **wrapper_kwargs))
+    try:
+        yield
+    finally:
+        _enabled.pop()
+
+
+def wrap(module: Module, **wrap_overrides: Any) -> Module:
+    """The module, wrapped within a block of `enable_wrap`, whose settings `wrap_overrides` replace.
+
+    >>> from metaop.distributed.wrapping import wrap
+    >>> wrap(nn.Linear(2, 2))
+    Linear(in_features=2, out_features=2, bias=True)
+    """
+    return _enabled[-1](module, **wrap_overrides) if _enabled else module
 
 
 def always_wrap_policy(*args: Any, **kwargs: Any) -> bool:

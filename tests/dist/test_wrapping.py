@@ -63,6 +63,15 @@ def test_the_same_modules_are_chosen(name: str) -> None:
     assert chosen[0] == chosen[1] and (chosen[0] or name == "large leaves")
 
 
+def test_modules_are_wrapped_one_by_one_within_a_block() -> None:
+    layer = metaop.nn.Linear(2, 2)
+    with ours.enable_wrap(wrapper_cls=metaop.nn.Sequential):
+        assert isinstance(ours.wrap(layer), metaop.nn.Sequential)
+        with pytest.raises(TypeError):
+            ours.wrap(layer, anything=3)
+    assert ours.wrap(layer) is layer
+
+
 def test_settings_of_their_own_are_refused() -> None:
     policy: Any = ours.CustomPolicy(lambda module: {"mixed_precision": None})  # type: ignore
     with pytest.raises(ArgumentError, match="same settings"):
