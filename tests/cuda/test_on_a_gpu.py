@@ -46,7 +46,7 @@ def computed(
 def test_value(name: str, device: Runtime) -> None:
     outputs = CASES[name]()
     values = values_by_slot(outputs, name)
-    expected = expected_values(outputs, values, name)
+    expected = expected_values(name)
     inputs = inputs_of(outputs)
     given = [values[node.op.slot] for node in inputs]  # type: ignore[union-attr]
     for found, wanted in zip(computed(inputs, outputs, given, device, name), expected, strict=True):
