@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from importlib import import_module
-from types import ModuleType, TracebackType
+from types import ModuleType
+from typing import Any
 
 from metaop import cuda
 from metaop.errors import DeviceError
@@ -77,13 +78,8 @@ class device_index:
     def __enter__(self) -> None:
         self._context.__enter__()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._context.__exit__(kind, error, traceback)
+    def __exit__(self, *exception: Any) -> None:
+        self._context.__exit__(*exception)
 
 
 current_device_idx = current_device_index

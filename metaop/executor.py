@@ -6,13 +6,13 @@ import gc
 import sys
 import time
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from typing import Any, NamedTuple
 
 from metaop import settings, specialisation
-from metaop.codegen.backend import Program, Watchable, observers
+from metaop.codegen.backend import Program, Watchable, observers, telling
 from metaop.codegen.budget import budget, current_budget
 from metaop.codegen.checks import unchecked
 from metaop.codegen.memory.buffers import Buffer
@@ -110,7 +110,7 @@ def realize_alone(call: Call) -> None:
 
 def realize_at_once(call: Call) -> None:
     """Computes all results of a call, but nothing that is beside it."""
-    maker = call if call.signature is not None else call.inputs[0]
+    maker = call.maker
     made = results(maker)
     with recorder.lock:
         if len(made) > 1 or not _run_alone(maker):
@@ -293,10 +293,12 @@ def run(
             if isinstance(compiled.program, Pieces) and observers:
                 pieces = map(_AsRunning, apart(subgraph))
                 buffers = compiled.program.run(arguments, memory, pieces)
-            elif watch is None:
+            elif watch is None or not isinstance(compiled.program, Watchable):
                 buffers = compiled.program.run(arguments, memory)
             else:
-                buffers = _run_watched(compiled.program, arguments, memory, subgraph.outputs, watch)
+                calls = [*subgraph.outputs, None]
+                told = telling(compiled.program, lambda k, value: watch(calls[k], value))
+                buffers = compiled.program.run(arguments, memory, told)
     except Fault as fault:
         raise located(fault, subgraph) from None
     unchecked.explain(lambda: explainer(subgraph))
@@ -346,27 +348,6 @@ def _unshare(
             buffers[number] = copies[place]
             copied.append(number)
     return tuple(copied)
-
-
-def _run_watched(
-    program: Program,
-    arguments: Sequence[object],
-    memory: Mapping[int, object] | None,
-    outputs: Sequence[Call],
-    watch: Watch,
-) -> list[Any]:
-    if not isinstance(program, Watchable):
-        return program.run(arguments, memory)
-    finished = program.finished_after
-
-    def between(steps: int, results: list[Buffer]) -> None:
-        done = [number for number, last in enumerate(finished) if last == steps]
-        for number in done:
-            watch(outputs[number], results[number])
-        if not done:
-            watch(None, None)
-
-    return program.run(arguments, memory, between)
 
 
 def _dying(compiled: Compiled, subgraph: Subgraph, arguments: Sequence[object]) -> set[int]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from metaop.errors import MetaopError, describe_location
 from metaop.fusion.two_stages import with_short_scans
-from metaop.unified_graph.cut import Subgraph
+from metaop.unified_graph.cut import Subgraph, walk
 from metaop.unified_graph.evaluation import evaluate
 from metaop.unified_graph.faults import INDEX_OUT_OF_RANGE, Fault
 from metaop.unified_graph.recording import Call
@@ -28,9 +28,9 @@ def explainer(subgraph: Subgraph) -> Callable[[Fault], MetaopError]:
     It does not hold the subgraph.
     """
     refusing = [
-        (call.signature.composite.name, call.location)
-        for call in subgraph.order
-        if call.signature and call.signature.can_fail
+        (signature.composite.name, call.location)
+        for call, signature in subgraph.operators
+        if signature.can_fail
     ]
 
     def explain(fault: Fault) -> MetaopError:
@@ -44,23 +44,20 @@ def explainer(subgraph: Subgraph) -> Callable[[Fault], MetaopError]:
     return explain
 
 
+def value_of(leaf: Call) -> np.ndarray:
+    """The value of a leaf: its memory, or its number as an array."""
+    shape, dtype = leaf.type.shape, leaf.type.dtype.numpy
+    if leaf.buffer is None:
+        return np.asarray(leaf.scalar).astype(dtype)
+    return leaf.buffer.view(shape, dtype)  # type: ignore[no-any-return]
+
+
 def _repeated(fault: Fault, subgraph: Subgraph) -> MetaopError:
     """The same, located by the reference interpreter, which repeats the calls one by one."""
-    values: dict[Call, list[np.ndarray]] = {}
-    for call in subgraph.leaves:
-        shape, dtype = call.type.shape, call.type.dtype.numpy
-        if call.buffer is not None:
-            values[call] = [call.buffer.view(shape, dtype)]
-        else:
-            values[call] = [np.asarray(call.scalar).astype(dtype)]
-    for call in subgraph.order:
-        signature = call.signature
-        if signature is None:
-            values[call] = values[call.inputs[0]][call.index :]
-            continue
+    values = {leaf: [value_of(leaf)] for leaf in subgraph.leaves}
+    for call, signature, operands in walk(subgraph.order, values, subgraph.inputs_of):
         try:
-            inputs = [values[source][0] for source in subgraph.inputs_of(call)]
-            values[call] = evaluate(with_short_scans(signature.outputs), inputs)
+            values[call] = evaluate(with_short_scans(signature.outputs), operands)
         except (Fault, IndexError) as error:
             kind = error.kind if isinstance(error, Fault) else INDEX_OUT_OF_RANGE
             shapes = " and ".join(str(list(source.type.shape)) for source in call.inputs)

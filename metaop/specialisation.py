@@ -187,9 +187,8 @@ def program_for(subgraph: Subgraph, whole: bool) -> Found:
         try:
             others = _others(subgraph, numbers, family.first)
             family.variants.insert(0, compile_generally(subgraph, others))
-            for call in subgraph.order:
-                if call.signature is not None:
-                    learn_rule(call.signature)
+            for _, signature in subgraph.operators:
+                learn_rule(signature)
         except NotGeneralError as reason:
             family.refusals.append(str(reason))
         except Exception as fault:
@@ -264,7 +263,7 @@ def _bound(family: Family, numbers: tuple[float, ...]) -> Program | None:
 
 def _operators(subgraph: Subgraph) -> str:
     """The operators of a subgraph on one line; only the last ones if there are many."""
-    names = [call.signature.composite.name for call in subgraph.order if call.signature is not None]
+    names = [signature.composite.name for _, signature in subgraph.operators]
     return ", ".join(names if len(names) <= _MOST_NAMES else ["…", *names[-_MOST_NAMES:]])
 
 

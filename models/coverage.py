@@ -103,10 +103,9 @@ class _Watch:
         """`executor.run`, which notes the operators."""
 
         def watched(subgraph: Subgraph, *options: Any, **flags: Any) -> Any:
-            for call in subgraph.order:
-                if call.signature is not None:
-                    kind = self.found.code if _is_code(call.signature) else self.found.pure
-                    kind[f"`{call.signature.composite.name}`"] += 1
+            for _, signature in subgraph.operators:
+                kind = self.found.code if _is_code(signature) else self.found.pure
+                kind[f"`{signature.composite.name}`"] += 1
             return run(subgraph, *options, **flags)
 
         return watched

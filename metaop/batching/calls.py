@@ -63,12 +63,11 @@ def record_batched(order: Sequence[Call], elements: Mapping[Call, Call]) -> dict
 
 def _results_read(order: Sequence[Call]) -> dict[Call, list[int]]:
     """For each call which of its results others read: its own value is the first."""
-    found: dict[Call, list[int]] = {call: [0] for call in order if call.signature is not None}
+    found: dict[Call, list[int]] = {}
     for call in order:
-        if call.signature is None:
-            read = found[call.inputs[0]]
-            if call.index not in read:
-                read.append(call.index)
+        read = found.setdefault(call.maker, [])
+        if call.index not in read:
+            read.append(call.index)
     return found
 
 

@@ -38,9 +38,20 @@ class Program(Protocol):
         """
 
 
+# Called between steps with the number of completed steps and the results, some not yet computed.
+Between = Callable[[int, list[Any]], None]
+# Called with the number of each result and the result once it is final, or with -1 and None after a
+# step that completed none.
+Ready = Callable[[int, Any], None]
+
+
 @runtime_checkable
 class Watchable(Protocol):
     """A program that can be watched while it runs."""
+
+    @property
+    def arena_bytes(self) -> int:
+        """How much memory its temporaries take."""
 
     @property
     def finished_after(self) -> Sequence[int]:
@@ -50,12 +61,9 @@ class Watchable(Protocol):
         self,
         arguments: Sequence[Any],
         memory: Mapping[int, Any] | None = None,
-        between: Callable[[int, list[Any]], None] | None = None,
+        between: Between | None = None,
     ) -> list[Any]:
-        """Like `Program.run`, with calls of `between` before the first step and after each.
-
-        Its arguments are the number of completed steps and the results, some not yet computed.
-        """
+        """Like `Program.run`, with calls of `between` before the first step and after each."""
 
 
 class Repeatable(Protocol):
@@ -87,19 +95,49 @@ class Preparable(Protocol):
         """
 
 
-class LocalProgram(Protocol):
-    """The part of a distributed program that one rank runs between collectives, on its arrays."""
+class LocalProgram:
+    """The part of a distributed program that one rank runs between collectives, on its arrays.
 
-    arena_bytes: int
+    `buffer_of` gives the buffer of an array, and `array_of` the array of a buffer, a shape and a
+    type.
+    """
 
-    def __call__(
-        self, arrays: Sequence[Any], ready: Callable[[int, Any], None] | None = None
-    ) -> list[Any]:
-        """The results. `ready` is called between kernels.
+    def __init__(
+        self,
+        program: Watchable,
+        outputs: Sequence[Node],
+        buffer_of: Callable[[Any], Any],
+        array_of: Callable[..., Any],
+    ) -> None:
+        self.program, self._outputs = program, outputs
+        self.arena_bytes = program.arena_bytes
+        self._buffer_of, self._array_of = buffer_of, array_of
 
-        It gets the number of each result and the result as soon as that is complete, and -1 and
-        None if none is.
-        """
+    def __call__(self, arrays: Sequence[Any], ready: Ready | None = None) -> list[Any]:
+        """The results, of which `ready` is told between kernels."""
+        given = [self._buffer_of(array) for array in arrays]
+        between = None
+        if ready is not None:
+            between = telling(self.program, lambda k, buffer: ready(k, self._array(k, buffer)))
+        buffers = self.program.run(given, between=between)
+        return [self._array(k, buffer) for k, buffer in enumerate(buffers)]
+
+    def _array(self, k: int, buffer: Any) -> Any:
+        node = self._outputs[k]
+        return None if buffer is None else self._array_of(buffer, node.shape, node.dtype.numpy)
+
+
+def telling(program: Watchable, ready: Ready) -> Between:
+    """A `between` of runs of `program`, which passes on each result that is final."""
+
+    def between(steps: int, results: list[Any]) -> None:
+        done = [k for k, last in enumerate(program.finished_after) if last == steps]
+        for k in done:
+            ready(k, results[k])
+        if not done:
+            ready(-1, None)
+
+    return between
 
 
 class GeneralProgram(Protocol):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from metaop.codegen.backend import Argument, Backend
+from metaop.codegen.backend import Argument, Backend, Between, LocalProgram
 from metaop.codegen.memory.buffers import Buffer
 from metaop.fusion.two_stages import with_short_scans
 from metaop.unified_graph.cut import Subgraph
@@ -20,15 +20,21 @@ if TYPE_CHECKING:
 
 
 class ReferenceProgram:
-    """A program that NumPy interprets."""
+    """A program that NumPy interprets in one step."""
 
-    def __init__(self, schedule: Schedule) -> None:
-        self.inputs = schedule.inputs
-        self.outputs = with_short_scans(schedule.outputs)
+    arena_bytes = 0
+
+    def __init__(self, inputs: Sequence[Node], outputs: Sequence[Node]) -> None:
+        self.inputs = inputs
+        self.outputs = with_short_scans(outputs)
         self.donors: dict[int, int] = {}
+        self.finished_after = [1] * len(outputs)
 
     def run(
-        self, arguments: Sequence[Argument], memory: Mapping[int, Any] | None = None
+        self,
+        arguments: Sequence[Argument],
+        memory: Mapping[int, Any] | None = None,
+        between: Between | None = None,
     ) -> list[Buffer]:
         values = [
             argument.view(node.shape, node.dtype.numpy)
@@ -40,35 +46,20 @@ class ReferenceProgram:
             results = evaluate(self.outputs, values)
         except IndexError as error:
             raise Fault(INDEX_OUT_OF_RANGE, str(error)) from None
-        return [Buffer.from_numpy(np.array(result, order="C")) for result in results]
-
-
-class ReferenceLocalProgram:
-    """The same as a function of arrays; all results are ready at the end."""
-
-    arena_bytes = 0
-
-    def __init__(self, outputs: Sequence[Node]) -> None:
-        self.outputs = with_short_scans(outputs)
-
-    def __call__(
-        self, arrays: Sequence[np.ndarray], ready: Callable[[int, Any], None] | None = None
-    ) -> list[np.ndarray]:
-        results = evaluate(self.outputs, list(arrays))
-        if ready is not None:
-            for k, result in enumerate(results):
-                ready(k, result)
-        return results
+        buffers = [Buffer.from_numpy(np.array(result, order="C")) for result in results]
+        if between is not None:
+            between(1, buffers)
+        return buffers
 
 
 def _program(subgraph: Subgraph, scheduled: Callable[[], Schedule]) -> ReferenceProgram:
-    return ReferenceProgram(scheduled())
+    schedule = scheduled()
+    return ReferenceProgram(schedule.inputs, schedule.outputs)
 
 
-def _local(
-    inputs: Sequence[Node], outputs: Sequence[Node], scheduled: Callable[[], Schedule], index: int
-) -> ReferenceLocalProgram:
-    return ReferenceLocalProgram(outputs)
+def _local(inputs: Sequence[Node], outputs: Sequence[Node], *_: Any) -> LocalProgram:
+    program = ReferenceProgram(inputs, outputs)
+    return LocalProgram(program, outputs, Buffer.from_numpy, Buffer.view)
 
 
 # It is also the oracle of the passes, so none of them runs.

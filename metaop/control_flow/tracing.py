@@ -12,7 +12,7 @@ from metaop.operators.steps import FixedStep, GeneralStep, StepCall, Wires, stop
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.functions.creation import as_tensor
 from metaop.trees import TreeSpec, tree_flatten, tree_unflatten
-from metaop.unified_graph.cut import recorder
+from metaop.unified_graph.cut import recorder, walk
 from metaop.unified_graph.node import input_node
 from metaop.unified_graph.recording import Call, modes, record
 from metaop.unified_graph.tensor_type import TensorType
@@ -86,11 +86,8 @@ class Step(NamedTuple):
     def _fixed(self, inputs: Sequence[Call], order: Sequence[Call]) -> FixedStep:
         nodes = [input_node(k, call.type.shape, call.type.dtype) for k, call in enumerate(inputs)]
         known = {call: [node] for call, node in zip(inputs, nodes)}
-        for call in order:
-            if call.signature is None:
-                known[call] = known[call.inputs[0]][call.index :]
-                continue
-            made = call.signature.instantiate([known[source][0] for source in call.inputs])
+        for call, signature, arguments in walk(order, known):
+            made = signature.instantiate(arguments)
             known[call] = list(map(stopped, made)) if self._ends_history(call) else made
         return FixedStep(tuple(nodes), tuple([known[call][0] for call in self.results]))
 

@@ -7,7 +7,6 @@ that needs a device raises `DeviceError` with what to do.
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Any
 
 from metaop.codegen.cuda.device import device_count, runtime
@@ -108,12 +107,7 @@ class device:
         self._before.append(Device.current)
         set_device(self._device)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         _choose(self._before.pop())
 
 

@@ -142,13 +142,11 @@ class GraphReport(executor.Watcher):
             lines += [] if plan is None else [f"  {line}" for line in show_plan(plan).splitlines()]
 
     def _operators(self, subgraph: Subgraph) -> Iterator[str]:
-        for call in subgraph.order:
-            if call.signature is None:
-                continue  # another result of a call that is listed itself
+        for call, signature in subgraph.operators:
             inputs = map(self._value, subgraph.inputs_of(call))
-            given = ", ".join([*inputs, *map(repr, call.signature.attributes)])
+            given = ", ".join([*inputs, *map(repr, signature.attributes)])
             yield (
-                f"  operator {call.signature.composite.name}{self._module_of(call)}: "
+                f"  operator {signature.composite.name}{self._module_of(call)}: "
                 f"({given}) -> {self._value(call)}"
             )
 

@@ -208,12 +208,9 @@ def _numbers_of_types(leaves: Sequence[Call]) -> list[float]:
 def _call_at(subgraph: Subgraph, place: int) -> str:
     """The operator and the line that a number belongs to, for a message."""
     place -= len(_numbers_of_types(subgraph.leaves))
-    for call in subgraph.order:
-        if call.signature is None:
-            continue
-        if place < len(call.signature.numbers):
+    for call, signature in subgraph.operators:
+        if place < len(signature.numbers):
             where = describe_location(call.location)
-            name = call.signature.composite.name
-            return f", in {name}" + (f" (at {where})" if where else "")
-        place -= len(call.signature.numbers)
+            return f", in {signature.composite.name}" + (f" (at {where})" if where else "")
+        place -= len(signature.numbers)
     return ""

@@ -101,9 +101,9 @@ def record(
     _check_escapes(trace, tensors)
     pending = [call for call in dict.fromkeys(calls) if call.is_pending]
     subgraph = cut_at(pending, lambda call: ())
-    for call in subgraph.order:
-        if call.signature is not None and call.signature.gradients:
-            call.signature = _without_gradients(call.signature)
+    for call, signature in subgraph.operators:
+        if signature.gradients:
+            call.signature = _without_gradients(signature)
     return Recorded(subgraph, buffers, structure, names, calls)
 
 

@@ -78,18 +78,16 @@ class Ledger:
     def shares(self, subgraph: Subgraph) -> dict[Place, float]:
         """The share of a subgraph's work that each line caused, by estimated operator cost."""
         found: Counter[Place] = Counter()
-        for call in subgraph.order:
-            if call.signature is not None:
-                found[place_of(call.location)] += self._weight(call.signature)  # type: ignore
+        for call, signature in subgraph.operators:
+            found[place_of(call.location)] += self._weight(signature)  # type: ignore
         whole = sum(found.values())
         return {place: weight / whole for place, weight in found.items()}
 
     def note_operators(self, subgraph: Subgraph) -> None:
         """Counts the operators of a subgraph that has run."""
-        for call in subgraph.order:
-            if call.signature is not None:
-                names = self.operators.setdefault(place_of(call.location), Counter())
-                names[call.signature.composite.name] += 1
+        for call, signature in subgraph.operators:
+            names = self.operators.setdefault(place_of(call.location), Counter())
+            names[signature.composite.name] += 1
 
     def lines(self, whole: float) -> list[LineTime]:
         """The lines, the longest first; shares are of `whole`."""

@@ -99,7 +99,7 @@ class Examination(Profile):
 
     def compiled(self, subgraph: Subgraph, start: int, end: int) -> None:
         super().compiled(subgraph, start, end)
-        names = [call.signature.composite.name for call in subgraph.order if call.signature]
+        names = [signature.composite.name for _, signature in subgraph.operators]
         self._compilations.append(
             Compilation(
                 place_of(user_location()),
@@ -116,7 +116,7 @@ class Examination(Profile):
         self._peak = max(self._peak, host.used)
         self._cuts[place] += 1
         self._note_early_reads(subgraph, place)
-        calls = [call for call in subgraph.order if call.signature is not None]
+        calls = [call for call, _ in subgraph.operators]
         if len(calls) <= 2 and all(call.type.size == 1 for call in subgraph.outputs):
             self._element_reads[place] += 1
         few = Counter(place_of(c.location) for c in calls if c.type.size <= _FEW_ELEMENTS)
@@ -243,7 +243,7 @@ def _work_of(subgraph: Subgraph) -> tuple[KernelWork, ...]:
 
 
 def _has_gradients(subgraph: Subgraph) -> bool:
-    names = (call.signature.composite.name for call in subgraph.order if call.signature)
+    names = (signature.composite.name for _, signature in subgraph.operators)
     return any(name.endswith(".gradient") for name in names)
 
 

@@ -216,7 +216,7 @@ def _is_host(call: Call) -> bool:
 
 
 def _described(call: Call) -> str:
-    maker = call if call.signature is not None or not call.inputs else call.inputs[0]
+    maker = call.maker
     name = "a value" if maker.signature is None else maker.signature.composite.name
     where = describe_location(maker.location)
     return f"{name} at {where}" if where else name

@@ -197,10 +197,9 @@ def profile(path: str | os.PathLike[str] | None = None) -> Profile:
 
 def _operators_by_line(subgraph: Subgraph | None) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
-    for call in subgraph.order if subgraph else ():
-        if call.signature is not None:
-            line = describe_location(call.location) or "unknown"
-            found.setdefault(line, []).append(call.signature.composite.name)
+    for call, signature in subgraph.operators if subgraph else ():
+        line = describe_location(call.location) or "unknown"
+        found.setdefault(line, []).append(signature.composite.name)
     return found
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
+from itertools import pairwise, starmap
 
 from metaop.rerolling.periods import Run, periodic_runs
-from metaop.unified_graph.composite import Composite
+from metaop.unified_graph.composite import Composite, Signature
 from metaop.unified_graph.cut import Subgraph
 from metaop.unified_graph.recording import Call
 
@@ -24,11 +24,12 @@ def growing_steps(subgraph: Subgraph) -> list[int]:
     Empty unless many steps have sizes of their own, as in writing word after word. With gradients
     it is empty, too: layers that grow are trained by one program.
     """
-    calls = [call for call in subgraph.order if call.signature is not None]
-    if len(calls) < _LEAST_CALLS or any(map(_is_trained, calls)):
+    operators = subgraph.operators
+    if len(operators) < _LEAST_CALLS or any(starmap(_is_trained, operators)):
         return []
+    calls = [call for call, _ in operators]
     known: dict[Composite, int] = {}
-    tokens = [known.setdefault(one.signature.composite, len(known)) for one in calls]  # type: ignore[union-attr]
+    tokens = [known.setdefault(one.composite, len(known)) for _, one in operators]
     runs = [run for run in periodic_runs(tokens) if run.period >= _LEAST_STEP]
     if sum(run.end - run.start for run in runs) < _LEAST_SHARE * len(calls):
         return []
@@ -36,14 +37,13 @@ def growing_steps(subgraph: Subgraph) -> list[int]:
     for run in runs:
         steps = range(_quietest(calls, run), run.end + 1, run.period)
         starts.update(steps)
-        for first, after in itertools.pairwise(steps):
+        for first, after in pairwise(steps):
             sizes.add(tuple(call.type.shape for call in calls[first:after]))
     return sorted(starts) if len(sizes) >= _LEAST_SIZES else []
 
 
-def _is_trained(call: Call) -> bool:
-    assert call.signature is not None
-    return call.requires_grad or call.signature.composite.derivation is not None
+def _is_trained(call: Call, signature: Signature) -> bool:
+    return call.requires_grad or signature.composite.derivation is not None
 
 
 def _quietest(calls: Sequence[Call], run: Run) -> int:

@@ -40,7 +40,7 @@ class Recorded:
     def __init__(self, subgraph: Subgraph) -> None:
         self.subgraph = subgraph
         self._leaves = set(subgraph.leaves)
-        self.calls = [call for call in subgraph.order if call.signature is not None]
+        self.calls = [call for call, _ in subgraph.operators]
         self.operands: dict[Call, tuple[Value, ...]] = {}
         self.users: dict[Value, list[Call | None]] = defaultdict(list)
         self.elements: dict[Value, Element] = {}
@@ -84,9 +84,7 @@ class Recorded:
 
     def value(self, call: Call) -> Value:
         """A call of the subgraph as a result."""
-        if call.signature is not None or call in self._leaves:
-            return call, 0
-        return call.inputs[0], call.index
+        return (call, 0) if call in self._leaves else (call.maker, call.index)
 
     def is_leaf(self, value: Value) -> bool:
         """Whether a value exists before the subgraph runs."""

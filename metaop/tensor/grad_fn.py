@@ -24,9 +24,7 @@ class GradFn:
 
     def name(self) -> str:
         """`MulBackward0`-like: the recorded operator, or `MyFunctionBackward`."""
-        call = self._call
-        if call.signature is None and call.inputs:
-            call = call.inputs[0]
+        call = self._call.maker
         if call.tape is not None and call.tape.accumulate is not None:
             return "AccumulateGrad"
         if call.tape is not None and call.tape.function is not None and call.tape.name:
@@ -42,8 +40,7 @@ class GradFn:
         call = self._call
         if call.tape is not None and call.tape.accumulate is not None:
             return ()
-        if call.signature is None and call.inputs:
-            call = call.inputs[0]
+        call = call.maker
         function = call.tape is not None and call.tape.function is not None
         sources = call.tape.sources if function else call.inputs
         found = [GradFn(x) if x is not None and x.requires_grad else None for x in sources]

@@ -12,14 +12,17 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 from weakref import ref
 
 from metaop import settings
 from metaop.forking import register_at_fork
+from metaop.unified_graph.composite import Signature
 from metaop.unified_graph.node import Node, input_node
 from metaop.unified_graph.recording import Call, exposed, leaf_like, part, save_part
 from metaop.unified_graph.tensor_type import META
+
+T = TypeVar("T")
 
 
 class Handle(Protocol):
@@ -222,6 +225,11 @@ class Subgraph:
         """The identity of the structure (not the data): equal keys run the same program."""
         return self.signatures, self.wiring
 
+    @property
+    def operators(self) -> list[tuple[Call, Signature]]:
+        """The calls of `order` with their signatures, without further outputs."""
+        return [(call, call.signature) for call in self.order if call.signature is not None]
+
     def inputs_of(self, call: Call) -> tuple[Call, ...]:
         """The inputs of a call: leaves and other calls of the subgraph."""
         return self.spread.get(call) or call.inputs
@@ -238,13 +246,22 @@ class Subgraph:
     def nodes_of(self, inputs: Sequence[Node]) -> dict[Call, list[Node]]:
         """The nodes of all calls, first that of the call itself, with `inputs` for the leaves."""
         nodes = {leaf: [node] for leaf, node in zip(self.leaves, inputs)}
-        for call in self.order:
-            if call.signature is None:
-                nodes[call] = nodes[call.inputs[0]][call.index :]
-            else:
-                arguments = [nodes[source][0] for source in self.inputs_of(call)]
-                nodes[call] = call.signature.instantiate(arguments)
+        for call, signature, arguments in walk(self.order, nodes, self.inputs_of):
+            nodes[call] = signature.instantiate(arguments)
         return nodes
+
+
+def walk(
+    order: Iterable[Call],
+    results: dict[Call, list[T]],
+    inputs_of: Callable[[Call], Iterable[Call]] = attrgetter("inputs"),
+) -> Iterator[tuple[Call, Signature, list[T]]]:
+    """Each call with its signature and arguments; who takes it adds its `results`, all of them."""
+    for call in order:
+        if call.signature is None:
+            results[call] = results[call.inputs[0]][call.index :]
+        else:
+            yield call, call.signature, [results[source][0] for source in inputs_of(call)]
 
 
 def cut_at(roots: Sequence[Call], residuals: Residuals) -> Subgraph:
@@ -261,7 +278,7 @@ def cut_at(roots: Sequence[Call], residuals: Residuals) -> Subgraph:
     on_tape = _on_live_tapes(order, roots)
     if on_tape:
         alive = [call for call in order if call in on_tape and _derives_gradient(call)]
-        makers = {_maker(call) for call in on_tape.difference(order) if call.inputs}
+        makers = {call.maker for call in on_tape.difference(order) if call.inputs}
         computed = filter(_derives_gradient, makers)
         read_later.update(value for call in computed for value in residuals(call))
         for call in alive:
@@ -269,7 +286,7 @@ def cut_at(roots: Sequence[Call], residuals: Residuals) -> Subgraph:
                 if not residual.is_pending:
                     read_later.add(residual)
                 else:
-                    if residual.signature is None and residual.inputs[0] is call:
+                    if residual.is_projection and residual.maker is call:
                         saved.append((call, residual))
                     kept[residual] = None
         if alive:
@@ -332,8 +349,8 @@ def apart(subgraph: Subgraph, starts: Collection[int] | None = None) -> list[Sub
     needed = set(subgraph.outputs)
     count = 0
     for call in subgraph.order:
-        if call.signature is None:
-            place[call] = place[call.inputs[0]]
+        if call.is_projection:
+            place[call] = place[call.maker]
         else:
             if starts is None or count in starts:
                 parts.append([])
@@ -410,7 +427,7 @@ def frontier(first: Sequence[Call], wanted: Sequence[Call]) -> list[Call]:
             continue
         sources = [source for source in call.inputs if source in inside]
         # A further result of a call is kept itself: otherwise the call would have to run again.
-        needed.update([call] if call.signature is None and sources else sources)
+        needed.update([call] if call.is_projection and sources else sources)
     return [call for call in needed.difference(first) if call.is_pending]
 
 
@@ -449,14 +466,9 @@ def _may_run_again(call: Call) -> bool:
     """
     if not call.inputs:
         return False
-    signature = _maker(call).signature
+    signature = call.maker.signature
     has_further = signature is not None and signature.result_count > 1
     return has_further or (call.tape is not None and call.tape.function is not None)
-
-
-def _maker(call: Call) -> Call:
-    """The call that computed a value; for a further result, the call to which it belongs."""
-    return call if call.signature is not None else call.inputs[0]
 
 
 def _derives_gradient(call: Call) -> bool:
@@ -479,7 +491,7 @@ def finish(subgraph: Subgraph) -> None:
     """Makes saved parts reachable after the run, and drops inputs that no tape needs."""
     for call, value in subgraph.saved:
         save_part(call, value)
-    further = [call.inputs[0] for call in subgraph.outputs if call.signature is None]
+    further = [call.maker for call in subgraph.outputs if call.is_projection]
     kept_further = Counter(further) if further else {}
     for call in subgraph.outputs:
         signature = call.signature

@@ -179,6 +179,16 @@ class Call:
             and self.type.device is not META
         )
 
+    @property
+    def is_projection(self) -> bool:
+        """Whether this is a further output of another call."""
+        return self.signature is None and bool(self.inputs)
+
+    @property
+    def maker(self) -> Call:
+        """The call that computes the value: for a projection, the one whose output it is."""
+        return self if self.signature is not None or not self.inputs else self.inputs[0]
+
     def __repr__(self) -> str:
         if self.signature is not None:
             return f"call {self.sequence} {self.signature}"

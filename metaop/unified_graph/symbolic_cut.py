@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from itertools import chain
-from typing import Any
 
-from metaop.unified_graph.cut import Subgraph
-from metaop.unified_graph.node import Node, input_node
+from metaop.unified_graph.cut import Subgraph, walk
+from metaop.unified_graph.node import input_node
 from metaop.unified_graph.structure import parted, with_numbers
 from metaop.unified_graph.symbolic import NotGeneralError
 from metaop.unified_graph.symbolic_signature import Symbols
@@ -16,7 +15,7 @@ from metaop.unified_graph.symbolic_signature import Symbols
 def structure_key(subgraph: Subgraph) -> Hashable:
     """The key of a subgraph without its numbers."""
     words: list[Hashable] = [parted(leaf.type)[0] for leaf in subgraph.leaves]
-    makers = {call.inputs[0] for call in subgraph.order if call.signature is None}
+    makers = {call.maker for call in subgraph.order if call.is_projection}
     for call in subgraph.order:
         signature = call.signature
         if signature is None:
@@ -32,7 +31,7 @@ def structure_key(subgraph: Subgraph) -> Hashable:
 def numbers_of(subgraph: Subgraph) -> tuple[float, ...]:
     """The numbers of the leaves' types and of all calls, in order."""
     numbers = [parted(leaf.type)[1] for leaf in subgraph.leaves]
-    numbers += [call.signature.numbers for call in subgraph.order if call.signature is not None]
+    numbers += [signature.numbers for _, signature in subgraph.operators]
     return tuple(chain.from_iterable(numbers))
 
 
@@ -51,20 +50,14 @@ class SymbolicCut:
         symbols = Symbols(others)
         self.env, self.expected = symbols.env, symbols.expected
         self.numbers = numbers_of(subgraph)
-        self.inputs: list[Node] = []
-        nodes: dict[Any, list[Node]] = {}
-        for slot, leaf in enumerate(subgraph.leaves):
-            shape = with_numbers(leaf.type.shape, symbols.number)
-            node = input_node(slot, shape, leaf.type.dtype)
-            self.inputs.append(node)
-            nodes[leaf] = [node]
-        for call in subgraph.order:
-            if call.signature is None:
-                nodes[call] = nodes[call.inputs[0]][call.index :]
-                continue
-            arguments = [nodes[source][0] for source in subgraph.inputs_of(call)]
-            signature = symbols.on(call.signature, arguments)
-            nodes[call] = signature.instantiate(arguments)
-            if len(nodes[call]) != len(call.signature.types):
-                raise NotGeneralError(f"{signature} has other outputs than {call.signature}")
+        self.inputs = [
+            input_node(slot, with_numbers(leaf.type.shape, symbols.number), leaf.type.dtype)
+            for slot, leaf in enumerate(subgraph.leaves)
+        ]
+        nodes = {leaf: [node] for leaf, node in zip(subgraph.leaves, self.inputs)}
+        for call, signature, arguments in walk(subgraph.order, nodes, subgraph.inputs_of):
+            general = symbols.on(signature, arguments)
+            nodes[call] = general.instantiate(arguments)
+            if len(nodes[call]) != len(signature.types):
+                raise NotGeneralError(f"{general} has other outputs than {signature}")
         self.outputs = [nodes[call][0] for call in subgraph.outputs]

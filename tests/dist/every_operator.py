@@ -16,8 +16,9 @@ import torch
 
 import metaop
 from metaop import executor
+from metaop.refusals import value_of
 from metaop.unified_graph.composite import Signature
-from metaop.unified_graph.cut import Subgraph
+from metaop.unified_graph.cut import Subgraph, walk
 from metaop.unified_graph.evaluation import evaluate
 from metaop.unified_graph.node import Node, input_node
 from tests.parity.op_db import counterpart, leaves, rebound, to_metaop
@@ -43,25 +44,15 @@ class Collector(executor.Watcher):
 
     def begun(self, subgraph: Subgraph) -> None:
         """Takes the operators of a program that is about to run."""
-        signatures = {call.signature for call in subgraph.order if call.signature is not None}
+        signatures = {signature for _, signature in subgraph.operators}
         if signatures <= self._seen:
             return
-        values: dict[Any, list[np.ndarray]] = {}
-        for call in subgraph.leaves:
-            kind = call.type
-            number = np.asarray(call.scalar).astype(kind.dtype.numpy) if call.buffer is None else 0
-            buffer = call.buffer
-            array = number if buffer is None else buffer.view(kind.shape, kind.dtype.numpy)
-            values[call] = [np.array(array)]
-        for call in subgraph.order:
-            if call.signature is None:
-                values[call] = values[call.inputs[0]][call.index :]
-                continue
-            arguments = [values[source][0] for source in call.inputs]
-            values[call] = evaluate(call.signature.outputs, arguments)
-            if call.signature not in self._seen:
-                self._seen.add(call.signature)
-                self._keep(call.signature, [call.type for call in call.inputs], arguments)
+        values = {leaf: [np.array(value_of(leaf))] for leaf in subgraph.leaves}
+        for call, signature, arguments in walk(subgraph.order, values):
+            values[call] = evaluate(signature.outputs, arguments)
+            if signature not in self._seen:
+                self._seen.add(signature)
+                self._keep(signature, [source.type for source in call.inputs], arguments)
 
     def _keep(self, signature: Signature, types: list[Any], values: list[np.ndarray]) -> None:
         size = sum(value.size for value in values)

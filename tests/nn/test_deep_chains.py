@@ -13,7 +13,7 @@ import metaop
 torch = pytest.importorskip("torch")
 
 DEPTH = 50
-# Winograd's method rounds at most so many times as much as plain sums (docs/architecture.md).
+# Winograd's method rounds at most so many times as much as plain sums (docs/rounding.md).
 MOST = 4
 # Errors of single results scatter: the corners of tiles have up to 1.6 times the mean error.
 MOST_OF_ONE = 6.5

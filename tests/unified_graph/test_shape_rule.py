@@ -38,7 +38,7 @@ FUNCTIONS: dict[str, Function] = {
 def signatures_of(*calls: Call) -> list[Signature]:
     """The signatures of pending calls."""
     subgraph = executor.pending_subgraph(calls)
-    return [call.signature for call in subgraph.order if call.signature is not None]
+    return [signature for _, signature in subgraph.operators]
 
 
 def run(T: Any, function: Function, seed: int) -> list[np.ndarray]:

@@ -44,11 +44,9 @@ def subgraph_fingerprint(subgraph: Subgraph) -> str | None:
         words.append(f"{call.type}{'' if call.scalar is None else ' number'}")
     try:
         for call in subgraph.order:
-            signature, index = call.signature, 0
-            if signature is None:
-                signature, index = call.inputs[0].signature, call.index
+            signature = call.maker.signature
             assert signature is not None
-            words.append(_node_digest(signature.outputs[index]))
+            words.append(_node_digest(signature.outputs[call.index]))
             words.extend(str(numbers[source]) for source in subgraph.inputs_of(call))
             numbers[call] = len(numbers)
     except NotCanonicalError:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from metaop.codegen.backend import Backend
+from metaop.codegen.backend import Backend, LocalProgram
 from metaop.codegen.cuda.device import runtime
 from metaop.codegen.cuda.kernels import text_of
-from metaop.codegen.cuda.local_program import CudaLocalProgram
 from metaop.codegen.cuda.program import CudaProgram
 from metaop.codegen.cuda.schedules import CUDA as LARGE_GPU
 from metaop.codegen.lowering import Machine
@@ -33,8 +32,10 @@ def _machine(index: int) -> Machine:
 
 def _local(
     inputs: Sequence[Node], outputs: Sequence[Node], scheduled: Callable[[], Schedule], index: int
-) -> CudaLocalProgram:
-    return CudaLocalProgram(scheduled(), runtime(index))
+) -> LocalProgram:
+    made, device = scheduled(), runtime(index)
+    program = CudaProgram(made, device, waits=True)
+    return LocalProgram(program, made.outputs, device.buffer_of, device.array_of)
 
 
 CUDA = Backend(_program, _machine, text_of, local=_local)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from metaop.codegen.backend import observers
+from metaop.codegen.backend import Between, observers
 from metaop.codegen.checks import Check, unchecked
 from metaop.codegen.cuda.kernels import DeviceKernels
 from metaop.codegen.cuda.runtime import DeviceBuffer, Runtime, Step
@@ -88,7 +88,7 @@ class CudaProgram:
         self,
         arguments: Sequence[Argument],
         memory: Mapping[int, Any] | None = None,
-        between: Callable[[int, list[Any]], None] | None = None,
+        between: Between | None = None,
     ) -> list[DeviceBuffer]:
         """Queues the kernels; raises Fault if it waits for them and one refused a value.
 
@@ -119,9 +119,7 @@ class CudaProgram:
             self._note(check)
         return results
 
-    def _launch_watched(
-        self, results: list[DeviceBuffer], between: Callable[[int, list[Any]], None] | None
-    ) -> None:
+    def _launch_watched(self, results: list[DeviceBuffer], between: Between | None) -> None:
         """Launches kernel by kernel, for those who want to do something after each."""
         begin = time.monotonic_ns()
         markers = [self.device.marker()] if observers else None

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from metaop.codegen.backend import Backend
+from metaop.codegen.backend import Backend, LocalProgram
 from metaop.codegen.llvm.general import GeneralProgram
 from metaop.codegen.llvm.kernels import text_of
-from metaop.codegen.llvm.local_program import LLVMLocalProgram
 from metaop.codegen.llvm.machine import host_machine
 from metaop.codegen.llvm.program import LLVMProgram
 from metaop.codegen.llvm.program_store import general_program_for, layout_for, layout_of_part
 from metaop.codegen.llvm.tuning import tuned
 from metaop.codegen.lowering import Machine
+from metaop.codegen.memory.buffers import Buffer
 from metaop.codegen.schedule import Schedule
 from metaop.unified_graph.cut import Subgraph
 from metaop.unified_graph.node import Node
@@ -29,8 +29,9 @@ def _machine(index: int) -> Machine:
 
 def _local(
     inputs: Sequence[Node], outputs: Sequence[Node], scheduled: Callable[[], Schedule], index: int
-) -> LLVMLocalProgram:
-    return LLVMLocalProgram(outputs, layout_of_part(inputs, outputs, scheduled))
+) -> LocalProgram:
+    program = LLVMProgram(layout_of_part(inputs, outputs, scheduled))
+    return LocalProgram(program, outputs, Buffer.from_numpy, Buffer.view)
 
 
 def _general(cut: SymbolicCut, scheduled: Callable[[], Schedule]) -> GeneralProgram:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from metaop.codegen.backend import Argument, observers
+from metaop.codegen.backend import Argument, Between, observers
 from metaop.codegen.budget import current_folder
 from metaop.codegen.llvm.interruption import run_interruptibly
 from metaop.codegen.llvm.kernels import address_of, improved_address_of
@@ -29,9 +29,6 @@ from metaop.codegen.schedule import Schedule, first_of_file
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.faults import reported_fault
 from metaop.unified_graph.loop import ENDLESS
-
-# Called between steps with the number of steps done and the results.
-Between = Callable[[int, list[Buffer]], None]
 
 # The code of a kernel that could not get its scratch memory.
 _OUT_OF_MEMORY = 2

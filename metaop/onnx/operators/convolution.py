@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
 from typing import Any
 
 import metaop
@@ -10,43 +10,11 @@ from metaop.errors import UnsupportedError
 from metaop.nn import functional as F
 from metaop.onnx.operators.shaping import shape_of
 from metaop.onnx.table import operator
+from metaop.onnx.windows import SAME, Sizes, halves, padded, window
 from metaop.tensor.core import Tensor
 
-Sizes = Sequence[int]
 _CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 _TRANSPOSED = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
-
-
-def around(
-    auto_pad: str,
-    pads: Sizes | None,
-    extents: Sizes,
-    kernel: Sizes,
-    strides: Sizes,
-    dilations: Sizes,
-) -> tuple[list[int], list[int]]:
-    """The padding before and after each spatial dimension."""
-    count = len(kernel)
-    if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
-        before, after = [], []
-        for extent, size, stride, dilation in zip(extents, kernel, strides, dilations):
-            outputs = -(-extent // stride)
-            total = max(0, (outputs - 1) * stride + (size - 1) * dilation + 1 - extent)
-            small = total // 2
-            before.append(small if auto_pad == "SAME_UPPER" else total - small)
-            after.append(total - before[-1])
-        return before, after
-    if auto_pad == "VALID" or pads is None:
-        return [0] * count, [0] * count
-    return list(pads[:count]), list(pads[count:])
-
-
-def padded(x: Tensor, before: Sizes, after: Sizes, fill: float = 0) -> Tensor:
-    """Pads the spatial dimensions."""
-    if not any(before) and not any(after):
-        return x
-    flat = [w for k in reversed(range(len(before))) for w in (before[k], after[k])]
-    return F.pad(x, flat, value=fill)
 
 
 @operator("Conv")
@@ -65,14 +33,12 @@ def convolution(
     """Convolution over one to three spatial dimensions."""
     spatial = len(x.shape) - 2
     kernel = kernel_shape or shape_of(w)[2:]
-    stride, dilation = strides or [1] * spatial, dilations or [1] * spatial
-    before, after = around(auto_pad, pads, shape_of(x)[2:], kernel, stride, dilation)
-    if before == after:
-        padding: Sizes = before
-    else:
-        x, padding = padded(x, before, after), [0] * spatial
+    at = window(shape_of(x)[2:], kernel, strides, dilations, pads, auto_pad)
+    padding = at.before
+    if padding != at.after:
+        x, padding = padded(x, padding, at.after), [0] * spatial
     run = _of(_CONV, spatial, "Conv")
-    return run(x, w, b, tuple(stride), tuple(padding), tuple(dilation), group)
+    return run(x, w, b, at.stride, tuple(padding), at.dilation, group)
 
 
 def _of(table: dict[int, Any], spatial: int, name: str) -> Any:
@@ -99,37 +65,31 @@ def transposed_convolution(
     """Transposed convolution: computes the unpadded result, then crops its borders."""
     spatial = len(x.shape) - 2
     kernel = kernel_shape or shape_of(w)[2:]
-    stride, dilation = strides or [1] * spatial, dilations or [1] * spatial
+    _, stride, dilation, before, after, _ = window(
+        [0] * spatial, kernel, strides, dilations, pads, auto_pad
+    )
     extra = list(output_padding or [0] * spatial)
     full = [
         (n - 1) * s + (k - 1) * d + 1
         for n, s, k, d in zip(shape_of(x)[2:], stride, kernel, dilation)
     ]
-    if output_shape is not None or auto_pad in ("SAME_UPPER", "SAME_LOWER"):
+    if output_shape is not None or auto_pad in SAME:
         wanted = output_shape or [n * s for n, s in zip(shape_of(x)[2:], stride)]
-        wanted = list(wanted)[-spatial:]
-        before, after = [], []
-        for have, extent, more in zip(full, wanted, extra):
-            total = have + more - extent
-            small = total // 2
-            before.append(small if auto_pad == "SAME_UPPER" else total - small)
-            after.append(total - before[-1])
-    else:
-        zeros = [0] * spatial
-        before, after = around(auto_pad, pads, zeros, kernel, stride, dilation)
+        sizes = zip(full, extra, list(wanted)[-spatial:])
+        before, after = halves([have + more - extent for have, more, extent in sizes], auto_pad)
     run = _of(_TRANSPOSED, spatial, "ConvTranspose")
     if (
         before == after
         and min(before) >= 0
         and all(e < max(s, d) for e, s, d in zip(extra, stride, dilation))
     ):
-        return run(x, w, b, tuple(stride), tuple(before), tuple(extra), group, tuple(dilation))
-    found = run(x, w, b, tuple(stride), 0, 0, group, tuple(dilation))
+        return run(x, w, b, stride, tuple(before), tuple(extra), group, dilation)
+    found = run(x, w, b, stride, 0, 0, group, dilation)
     # Beyond the last product there is only the bias.
     cut = [e - a for e, a in zip(extra, after)]
     if b is None or all(c <= 0 for c in cut):
         return padded(found, [-n for n in before], cut)
-    rest = run(x, w, None, tuple(stride), 0, 0, group, tuple(dilation))
+    rest = run(x, w, None, stride, 0, 0, group, dilation)
     return padded(rest, [-n for n in before], cut) + b.reshape([1, -1] + [1] * spatial)
 
 
@@ -195,13 +155,9 @@ def columns_to_image(
     from metaop.onnx.values import integers
 
     image, block = integers(image_shape), integers(block_shape)
-    count = len(image)
-    stride, dilation = strides or [1] * count, dilations or [1] * count
-    before, after = around("NOTSET", pads, image, block, stride, dilation)
+    _, stride, dilation, before, after, _ = window(image, block, strides, dilations, pads)
     # A transposed convolution with a one-hot kernel puts each column where its window was.
-    taps = 1
-    for extent in block:
-        taps *= extent
+    taps = math.prod(block)
     steps = [
         (n + b + a - d * (k - 1) - 1) // s + 1
         for n, b, a, d, k, s in zip(image, before, after, dilation, block, stride)
@@ -210,8 +166,8 @@ def columns_to_image(
     channels = rows // taps
     parts = x.reshape((n * channels, taps, *steps))
     units = metaop.eye(taps, dtype=x.dtype).reshape((taps, 1, *block))
-    run = _of(_TRANSPOSED, count, "Col2Im")
-    found = run(parts, units, None, tuple(stride), 0, 0, 1, tuple(dilation))
+    run = _of(_TRANSPOSED, len(image), "Col2Im")
+    found = run(parts, units, None, stride, 0, 0, 1, dilation)
     whole = [a + b + n for a, b, n in zip(before, after, image)]
     grown = [w - f for w, f in zip(whole, shape_of(found)[2:])]
     found = padded(found, [-b for b in before], [g - a for g, a in zip(grown, after)])

@@ -3,47 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 import metaop
 from metaop.nn import functional as F
-from metaop.onnx.operators.convolution import around, padded
 from metaop.onnx.operators.shaping import shape_of
 from metaop.onnx.table import Node, operator
 from metaop.onnx.values import Host, integers
+from metaop.onnx.windows import Sizes, Window, padded, window
 from metaop.tensor.core import Tensor
 
-Sizes = Sequence[int]
 _MAX = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
 _AVERAGE = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
-
-
-def _widths(
-    x: Tensor,
-    kernel: Sizes,
-    strides: Sizes,
-    dilations: Sizes,
-    auto_pad: str,
-    pads: Sizes | None,
-    ceil_mode: int,
-) -> tuple[list[int], list[int], list[int]]:
-    """The padding before and after, and the extra elements that the last window may need."""
-    extents = shape_of(x)[2:]
-    before, after = around(auto_pad, pads, extents, kernel, strides, dilations)
-    more = [0] * len(kernel)
-    if ceil_mode:
-        for k, extent in enumerate(extents):
-            whole = extent + before[k] + after[k]
-            reach = (kernel[k] - 1) * dilations[k] + 1
-            outputs = -(-(whole - reach) // strides[k]) + 1
-            # A window that starts in the padding after the image does not count.
-            if (outputs - 1) * strides[k] >= extent + before[k]:
-                outputs -= 1
-            more[k] = max(0, (outputs - 1) * strides[k] + reach - whole)
-    return before, after, more
 
 
 def _lowest(x: Tensor) -> Any:
@@ -64,25 +37,19 @@ def max_pool(
     node: Node,
 ) -> Any:
     """Max pooling; the second result is the indices in the whole tensor."""
-    spatial = len(kernel_shape)
-    stride, dilation = strides or [1] * spatial, dilations or [1] * spatial
-    before, after, more = _widths(x, kernel_shape, stride, dilation, auto_pad, pads, ceil_mode)
-    after = [a + m for a, m in zip(after, more)]
-    extents = shape_of(x)[2:]
-    pool = _MAX[spatial]
-    fits = all(b <= k // 2 for b, k in zip(before, kernel_shape))
-    if before == after and fits and not node.wants(1):
-        return pool(x, tuple(kernel_shape), tuple(stride), tuple(before), tuple(dilation))
-    wide = padded(x, before, after, _lowest(x))
-    options = (tuple(kernel_shape), tuple(stride), 0, tuple(dilation))
+    at = window(shape_of(x)[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    pool = _MAX[len(kernel_shape)]
+    if at.before == at.end and at.fits and not node.wants(1):
+        return pool(x, at.kernel, at.stride, tuple(at.before), at.dilation)
+    wide = padded(x, at.before, at.end, _lowest(x))
     if not node.wants(1):
-        return pool(wide, *options)
-    found, places = pool(wide, *options, return_indices=True)
-    return found, _in_the_whole(places, x, before, shape_of(wide)[2:], extents, storage_order)
+        return pool(wide, at.kernel, at.stride, 0, at.dilation)
+    found, places = pool(wide, at.kernel, at.stride, 0, at.dilation, return_indices=True)
+    return found, _in_the_whole(places, x, at.before, shape_of(wide)[2:], storage_order)
 
 
 def _in_the_whole(
-    places: Tensor, x: Tensor, before: Sizes, wide: Sizes, extents: Sizes, storage_order: int
+    places: Tensor, x: Tensor, before: Sizes, wide: Sizes, storage_order: int
 ) -> Tensor:
     """Positions in padded images as positions in a whole tensor."""
     coordinates = []
@@ -91,7 +58,7 @@ def _in_the_whole(
         coordinates.append(metaop.remainder(rest, extent) - first)
         rest = metaop.div(rest, extent, rounding_mode="floor")
     coordinates.reverse()
-    sizes = list(extents)
+    sizes = list(shape_of(x)[2:])
     if storage_order:
         coordinates.reverse()
         sizes.reverse()
@@ -107,16 +74,16 @@ def _ones_like_image(x: Tensor) -> Tensor:
     return metaop.ones((1, 1, *shape_of(x)[2:]), dtype=x.dtype, device=x.device)
 
 
-def _window_sums(x: Tensor, kernel: Sizes, stride: Sizes, dilation: Sizes) -> Tensor:
+def _window_sums(x: Tensor, at: Window) -> Tensor:
     """Sums over windows: a convolution of each channel with ones, or a mean times a count."""
-    spatial = len(kernel)
-    if all(d == 1 for d in dilation):
-        return _AVERAGE[spatial](x, tuple(kernel), tuple(stride)) * int(np.prod(kernel))
+    spatial = len(at.kernel)
+    if all(d == 1 for d in at.dilation):
+        return _AVERAGE[spatial](x, at.kernel, at.stride) * math.prod(at.kernel)
     n, c = shape_of(x)[:2]
     run = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}[spatial]
-    ones = metaop.ones((1, 1, *kernel), dtype=x.dtype, device=x.device)
+    ones = metaop.ones((1, 1, *at.kernel), dtype=x.dtype, device=x.device)
     flat = x.reshape((n * c, 1, *shape_of(x)[2:]))
-    found = run(flat, ones, None, tuple(stride), 0, tuple(dilation))
+    found = run(flat, ones, None, at.stride, 0, at.dilation)
     return found.reshape((n, c, *shape_of(found)[2:]))
 
 
@@ -134,21 +101,15 @@ def average_pool(
 ) -> Tensor:
     """Average pooling over pixels of the image, optionally including padding."""
     spatial = len(kernel_shape)
-    stride, dilation = strides or [1] * spatial, dilations or [1] * spatial
-    before, after, more = _widths(x, kernel_shape, stride, dilation, auto_pad, pads, ceil_mode)
-    if before == after and not any(more) and all(d == 1 for d in dilation):
-        if all(b <= k // 2 for b, k in zip(before, kernel_shape)):
-            include = bool(count_include_pad) or not any(before)
-            run = _AVERAGE[spatial]
-            return run(x, tuple(kernel_shape), tuple(stride), tuple(before), False, include)
-    whole = [a + m for a, m in zip(after, more)]
-    total = _window_sums(padded(x, before, whole), kernel_shape, stride, dilation)
-    counted = _ones_like_image(x)
-    if count_include_pad:
-        counted = padded(padded(counted, before, after, 1.0), [0] * spatial, more)
-    else:
-        counted = padded(counted, before, whole)
-    return total / metaop.round(_window_sums(counted, kernel_shape, stride, dilation))
+    at = window(shape_of(x)[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    if at.before == at.after and not any(at.more) and all(d == 1 for d in at.dilation) and at.fits:
+        include = bool(count_include_pad) or not any(at.before)
+        return _AVERAGE[spatial](x, at.kernel, at.stride, tuple(at.before), False, include)
+    total = _window_sums(padded(x, at.before, at.end), at)
+    # Only padding that the node asks for counts.
+    counted = padded(_ones_like_image(x), at.before, at.after, float(bool(count_include_pad)))
+    counted = padded(counted, [0] * spatial, at.more)
+    return total / metaop.round(_window_sums(counted, at))
 
 
 @operator("LpPool")
@@ -164,11 +125,8 @@ def power_pool(
     strides: Sizes | None = None,
 ) -> Tensor:
     """The norm of windows."""
-    spatial = len(kernel_shape)
-    stride, dilation = strides or [1] * spatial, dilations or [1] * spatial
-    before, after, more = _widths(x, kernel_shape, stride, dilation, auto_pad, pads, ceil_mode)
-    powers = padded(metaop.abs(x) ** p, before, [a + m for a, m in zip(after, more)])
-    return _window_sums(powers, kernel_shape, stride, dilation) ** (1 / p)
+    at = window(shape_of(x)[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    return _window_sums(padded(metaop.abs(x) ** p, at.before, at.end), at) ** (1 / p)
 
 
 def _spatial(x: Tensor) -> list[int]:
@@ -208,11 +166,10 @@ def max_unpool(
     The indices refer to the result size that the pool implies, even if a larger one is requested.
     """
     spatial = len(kernel_shape)
-    stride = strides or [1] * spatial
-    widths = pads or [0] * (2 * spatial)
+    at = window(shape_of(x)[2:], kernel_shape, strides, None, pads)
     implied = [
-        (n - 1) * s + k - widths[i] - widths[i + spatial]
-        for i, (n, s, k) in enumerate(zip(shape_of(x)[2:], stride, kernel_shape))
+        (n - 1) * s + k - b - a
+        for n, s, k, b, a in zip(shape_of(x)[2:], at.stride, at.kernel, at.before, at.after)
     ]
     inferred = (*shape_of(x)[:2], *implied)
     flat = metaop.zeros((int(np.prod(inferred)),), dtype=x.dtype, device=x.device)
