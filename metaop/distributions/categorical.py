@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -219,8 +220,10 @@ class Multinomial(OfCategorical):
     def log_prob(self, value: Tensor) -> Tensor:
         self._validate_sample(value)
         ways = lgamma(value.sum(-1) + 1) - lgamma(value + 1).sum(-1)
-        # A category of probability 0 that never appears adds 0, not 0 * -inf.
-        return ways + where(value == 0, 0.0, value * self.logits).sum(-1)
+        # A category of probability 0 that never appears adds 0, not 0 * -inf. One of another
+        # probability keeps its part in the gradient of the counts.
+        absent = (value == 0) & (self.logits == -math.inf)
+        return ways + (value * where(absent, 0.0, self.logits)).sum(-1)
 
     def entropy(self) -> Tensor:
         count = self.total_count

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -109,7 +110,8 @@ def reduce_axes(reducer: str, source: Node, dims: Sequence[int], keepdim: bool =
 
     With `keepdim` the reduced dimensions stay with extent 1.
     """
-    reduced = set(dims)
+    # A symbol is in no set, whatever its value: dimensions are plain numbers.
+    reduced = {operator.index(k) for k in dims}
     if not reduced:
         return source
     axes = IndexMap.axes(source.shape)

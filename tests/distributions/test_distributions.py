@@ -340,6 +340,17 @@ def test_counts_that_a_category_cannot_have() -> None:
     assert_close(ours.log_prob(from_numpy(value)), theirs.log_prob(to_torch(value)), 1e-6)
 
 
+def test_the_gradient_of_a_count_of_zero() -> None:
+    found = []
+    for library, family in ((metaop, D), (torch, T)):
+        value = library.tensor([0.0, 2.0, 3.0], requires_grad=True)
+        logits = library.tensor([0.3, -0.2, 0.5], requires_grad=True)
+        family.Multinomial(5, logits=logits).log_prob(value).backward()
+        found.append((value.grad, logits.grad))
+    for ours, theirs in zip(*found):
+        assert_close(ours, theirs, 1e-6)
+
+
 def test_a_family_of_the_users_own() -> None:
     class Rayleigh(D.ExponentialFamily):
         arg_constraints = {"scale": D.constraints.positive}

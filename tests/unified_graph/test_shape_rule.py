@@ -268,3 +268,32 @@ def test_gradients_of_writes_keep_what_their_rules_say(
             (y.atan() * library.tensor(weights)).sum().backward()
             found.append(x.grad.numpy())
         np.testing.assert_allclose(found[1], found[0], rtol=1e-5, atol=1e-6)
+
+
+ALONG: dict[str, Callable[[Any, Any, int], Any]] = {
+    "softmax": lambda T, x, dim: x.softmax(dim),
+    "log_softmax": lambda T, x, dim: x.log_softmax(dim),
+    "normalize": lambda T, x, dim: T.nn.functional.normalize(x, dim=dim),
+    "centred": lambda T, x, dim: x - x.mean(dim, keepdim=True),
+    "cumulated": lambda T, x, dim: x.cumsum(dim),
+}
+
+
+@pytest.mark.parametrize("differentiated", [False, True])
+@pytest.mark.parametrize("name", ALONG)
+def test_a_dimension_is_no_size(name: str, differentiated: bool) -> None:
+    """Results have one shape along every dimension, so shapes tell no two dimensions apart."""
+    executor.clear_programs()
+    sizes = [(2, 4, 6, 8), (3, 5, 7, 4), (4, 3, 5, 6), (6, 2, 4, 8), (5, 8, 3, 7), (7, 3, 2, 5)]
+    for step, (shape, dim) in enumerate(zip(sizes, (2, 3, 2, 3, 3, 2))):
+        values = np.random.default_rng(step).standard_normal(shape).astype("f")
+        found = []
+        for T in (metaop, torch):
+            x = T.tensor(values, requires_grad=differentiated)
+            found.append([result := ALONG[name](T, x * 2, dim)])
+            if differentiated:
+                result.square().sum().backward()
+                found[-1].append(x.grad)
+        for ours, theirs in zip(*found, strict=True):
+            ours, theirs = ours.detach().numpy(), theirs.detach().numpy()
+            np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
