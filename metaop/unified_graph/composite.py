@@ -73,6 +73,10 @@ class Derivation(NamedTuple):
     again: Callable[[Signature], Composite | None]
 
 
+# The names of parameters that are dimensions.
+_DIMENSIONS = frozenset(("dim", "dims"))
+
+
 class Composite:
     """An operator defined by its expansion into meta-operators.
 
@@ -84,7 +88,7 @@ class Composite:
 
     __slots__ = (
         *("name", "expansion", "variadic", "differentiable", "derivation", "by_rule"),
-        "signatures",
+        *("signatures", "dimensions"),
     )
 
     def __init__(
@@ -103,6 +107,10 @@ class Composite:
         self.derivation = derivation
         self.by_rule = by_rule
         self.signatures: InternTable[Signature] = InternTable(_SIGNATURES)
+        # The places of the expansion's parameters that are dimensions.
+        code = getattr(expansion, "__code__", None)
+        parameters = () if code is None else code.co_varnames[: code.co_argcount]
+        self.dimensions = [k for k, one in enumerate(parameters) if one in _DIMENSIONS]
 
     def __call__(self, *arguments: Any) -> Any:
         return self.expansion(*arguments)
@@ -213,6 +221,12 @@ class Signature:
             self.result_count = like.result_count
             self.types = types[: self.result_count]
             self.differentiable, self.can_fail = like.differentiable, like.can_fail
+
+    @property
+    def dimensions(self) -> set[int]:
+        """The places of the attributes that are dimensions, which never become symbols."""
+        inputs = 1 if self.composite.variadic else len(self.input_types)
+        return {place - inputs for place in self.composite.dimensions}
 
     @property
     def inputs(self) -> list[Node]:

@@ -1,7 +1,8 @@
 """The structure of recorded calls: their types and attributes without numbers.
 
 Calls of one structure differ only in *numbers*: extents, slice starts, slopes. The numbers -1, 0
-and 1 and all signs belong to the structure, because operators treat them specially.
+and 1 and all signs belong to the structure, because operators treat them specially. So do
+dimensions: a result may have one shape along each of them, so that shapes tell none apart.
 """
 
 from __future__ import annotations
@@ -53,7 +54,11 @@ def structure_of(signature: Signature) -> tuple[Structure, tuple[float, ...]]:
     if derivation is not None:
         origin = derivation.source.structure, derivation.asked
         numbers.extend(derivation.source.numbers)
-    attributes = without_numbers(signature.attributes, numbers)
+    dimensions = signature.dimensions
+    attributes = tuple(
+        (type(value), value) if place in dimensions else without_numbers(value, numbers)
+        for place, value in enumerate(signature.attributes)
+    )
     types: list[Structure | None] = []
     for kind in signature.input_types:
         structure, extents = (None, ()) if kind is None else parted(kind)
@@ -86,6 +91,15 @@ def parted(kind: TensorType) -> tuple[Structure, tuple[float, ...]]:
         shape = without_numbers(kind.shape, extents)
         kind.parted = Structure(shape, kind.dtype, kind.device), tuple(extents)
     return kind.parted
+
+
+def with_attribute_numbers(signature: Signature, take: Callable[[Any], Any]) -> tuple[Any, ...]:
+    """The attributes of a signature with the numbers that `take` gives, in order."""
+    dimensions = signature.dimensions
+    return tuple(
+        value if place in dimensions else with_numbers(value, take)
+        for place, value in enumerate(signature.attributes)
+    )
 
 
 def with_numbers(value: Any, take: Callable[[Any], Any]) -> Any:

@@ -9,7 +9,7 @@ from metaop.errors import MetaopError
 from metaop.unified_graph.composite import Composite, Signature
 from metaop.unified_graph.node import Node
 from metaop.unified_graph.shape_env import ShapeEnv
-from metaop.unified_graph.structure import with_numbers
+from metaop.unified_graph.structure import with_attribute_numbers, with_numbers
 from metaop.unified_graph.symbolic import NotGeneralError, SymFloat, SymInt, hint_of
 from metaop.unified_graph.symbolic_source import value_at
 from metaop.unified_graph.tensor_type import TensorType
@@ -86,7 +86,7 @@ class Symbols:
         """
         composite = self._composite(concrete)
         start = self._place
-        attributes = with_numbers(concrete.attributes, self.number)
+        attributes = with_attribute_numbers(concrete, self.number)
         numbers = self._others[start : self._place]
         supply = iter(arguments)
         types = tuple(
@@ -119,7 +119,7 @@ class Symbols:
         """A signature on its own numbers, such as one from which a composite was derived."""
         composite = self._composite(concrete)
         start = self._place
-        attributes = with_numbers(concrete.attributes, self.number)
+        attributes = with_attribute_numbers(concrete, self.number)
         numbers = self._others[start : self._place]
         types = with_numbers(concrete.input_types, self.number)
         key = self._both(concrete, numbers, types)
