@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 
 from metaop.codegen.llvm import matrix_registers
 from metaop.codegen.llvm.emission.matrix_kernel import SIDE
@@ -43,16 +44,28 @@ _OTHER_TILES = {
 def host_machine() -> Machine:
     """The machine that this process runs on."""
     target, threads = host_target(), runtime().get_num_threads()
-    return _machine(target, threads, host_processor(), _narrow_tile(target))
+    return _machine(target, threads, host_processor(), _narrow_tile(target), _without())
 
 
 def machine_for(target: Target) -> Machine:
     """One core of any machine with a given processor, with the smallest usual caches."""
     narrow = PAIRS if target.has_bfloat16_pairs else None
-    return _machine(target, 1, typical(target), narrow)
+    return _machine(target, 1, typical(target), narrow, _without())
 
 
-def _machine(target: Target, threads: int, processor: Processor, narrow: Tile | None) -> Machine:
+def _without() -> tuple[str, ...]:
+    return () if get("METAOP_WINOGRAD") else WITH_FEWER_PRODUCTS
+
+
+@lru_cache(maxsize=64)
+def _machine(
+    target: Target,
+    threads: int,
+    processor: Processor,
+    narrow: Tile | None,
+    without: tuple[str, ...],
+) -> Machine:
+    """One object for equal machines: every program asks for it."""
     near_bytes = processor.near_bytes
     tile = _ARM_TILE if target.is_arm else _TILES[target.vector_bytes]
     tile = replace(tile, near_bytes=near_bytes)
@@ -66,7 +79,7 @@ def _machine(target: Target, threads: int, processor: Processor, narrow: Tile | 
         ),
         _OTHER_TILES[target.vector_bytes],
         threads,
-        without=() if get("METAOP_WINOGRAD") else WITH_FEWER_PRODUCTS,
+        without=without,
         lanes=target.vector_bytes // 4 if target.has_avx512 else 0,
         thresholds=processor.thresholds(),
     )

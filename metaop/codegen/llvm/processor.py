@@ -83,8 +83,12 @@ def _cache() -> DiskCache | None:
 
 def _key() -> str:
     """The processor, what the system reports of it, and the threads that share it."""
-    threads = runtime().get_num_threads()
-    parts = (_VERSION, repr(host_target()), _model(), repr(system_processor()), str(threads))
+    return _key_of(host_target(), system_processor(), runtime().get_num_threads())
+
+
+@functools.cache
+def _key_of(target: Target, processor: Processor, threads: int) -> str:
+    parts = (_VERSION, repr(target), _model(), repr(processor), str(threads))
     return "processor-" + blake2b("\n".join(parts).encode(), digest_size=12).hexdigest()
 
 
