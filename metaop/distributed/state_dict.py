@@ -204,12 +204,14 @@ def _begin(optimizer: Optimizer) -> None:
     for one in parameters:
         if one.requires_grad:
             one.grad = zeros_like(one)
-    for group in optimizer.param_groups:
-        group["lr"] = 0.0
-    optimizer.step()
-    for group, rate in zip(optimizer.param_groups, rates):
-        group["lr"] = rate
-    optimizer.zero_grad()
+    try:
+        for group in optimizer.param_groups:
+            group["lr"] = 0.0
+        optimizer.step()
+    finally:
+        for group, rate in zip(optimizer.param_groups, rates):
+            group["lr"] = rate
+        optimizer.zero_grad()
 
 
 def taken(value: Any, options: StateDictOptions) -> Any:

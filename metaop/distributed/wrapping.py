@@ -8,6 +8,8 @@ from functools import partial
 from typing import Any, ClassVar
 
 from metaop.errors import ArgumentError
+from metaop.nn.attention.multi_head import MultiheadAttention
+from metaop.nn.containers import ModuleDict, ModuleList
 from metaop.nn.module import Module
 from metaop.nn.parameter import Parameter
 
@@ -169,8 +171,6 @@ def size_based_auto_wrap_policy(
     Modules of `exclude_wrap_modules` (lists and dicts of modules) are not chosen; inside of those
     of `force_leaf_modules` (`nn.MultiheadAttention`) none is.
     """
-    from metaop.nn import ModuleDict, ModuleList, MultiheadAttention
-
     leaves = (MultiheadAttention,) if force_leaf_modules is None else tuple(force_leaf_modules)
     kept = (ModuleList, ModuleDict) if exclude_wrap_modules is None else tuple(exclude_wrap_modules)
     is_large = nonwrapped_numel >= min_num_params
