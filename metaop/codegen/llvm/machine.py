@@ -13,7 +13,7 @@ from metaop.codegen.llvm.target import Target, host_target
 from metaop.codegen.lowering import Machine
 from metaop.codegen.lowering.base.blocks import Tile
 from metaop.codegen.lowering.machine import WITH_FEWER_PRODUCTS
-from metaop.codegen.machine import Processor
+from metaop.codegen.machine import Processor, Thresholds
 from metaop.codegen.nest.ir import MATRIX, PAIR, QUAD
 from metaop.settings import get
 
@@ -44,29 +44,33 @@ _OTHER_TILES = {
 def host_machine() -> Machine:
     """The machine that this process runs on."""
     target, threads = host_target(), runtime().get_num_threads()
-    return _machine(target, threads, host_processor(), _narrow_tile(target), _without())
+    return _machine_with(target, threads, host_processor(), _narrow_tile(target))
 
 
 def machine_for(target: Target) -> Machine:
     """One core of any machine with a given processor, with the smallest usual caches."""
     narrow = PAIRS if target.has_bfloat16_pairs else None
-    return _machine(target, 1, typical(target), narrow, _without())
+    return _machine_with(target, 1, typical(target), narrow)
 
 
-def _without() -> tuple[str, ...]:
-    return () if get("METAOP_WINOGRAD") else WITH_FEWER_PRODUCTS
+def _machine_with(
+    target: Target, threads: int, processor: Processor, narrow: Tile | None
+) -> Machine:
+    without = () if get("METAOP_WINOGRAD") else WITH_FEWER_PRODUCTS
+    thresholds = processor.thresholds()
+    return _machine(target, threads, processor.near_bytes, thresholds, narrow, without)
 
 
 @lru_cache(maxsize=64)
 def _machine(
     target: Target,
     threads: int,
-    processor: Processor,
+    near_bytes: int,
+    thresholds: Thresholds,
     narrow: Tile | None,
     without: tuple[str, ...],
 ) -> Machine:
     """One object for equal machines: every program asks for it."""
-    near_bytes = processor.near_bytes
     tile = _ARM_TILE if target.is_arm else _TILES[target.vector_bytes]
     tile = replace(tile, near_bytes=near_bytes)
     fours = replace(tile, step=QUAD, rate=BYTES_RATE, depth=BYTES_DEPTH)
@@ -81,7 +85,7 @@ def _machine(
         threads,
         without=without,
         lanes=target.vector_bytes // 4 if target.has_avx512 else 0,
-        thresholds=processor.thresholds(),
+        thresholds=thresholds,
     )
 
 
