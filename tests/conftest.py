@@ -56,3 +56,17 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         assert text == path.read_text()
 
     return compare
+
+
+def _targets() -> list[str]:
+    """The instruction sets of this machine; one with vectors as wide as its own is its own."""
+    from metaop.codegen.llvm.target import narrower
+
+    return ["native", *narrower()]
+
+
+@pytest.fixture(params=_targets())
+def target(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Runs a test for several instruction sets."""
+    monkeypatch.setenv("METAOP_TARGET", request.param)
+    return request.param

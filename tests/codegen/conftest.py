@@ -1,4 +1,4 @@
-"""The instruction sets that kernels are tested for."""
+"""Tests that run for every instruction set run for all of them at once."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ import os
 from pathlib import Path
 
 import pytest
-
-from metaop.codegen.llvm.target import host_target
-from metaop.errors import DeviceError
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -19,14 +16,3 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = {item for item in here if "target" in getattr(item, "fixturenames", ())}
     config.hook.pytest_deselected(items=list(left_out))
     items[:] = [item for item in items if item not in left_out]
-
-
-@pytest.fixture(params=["native", "avx2", "baseline"])
-def target(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Runs a test for several instruction sets."""
-    monkeypatch.setenv("METAOP_TARGET", request.param)
-    try:
-        host_target()
-    except DeviceError as error:
-        pytest.skip(str(error))
-    return request.param

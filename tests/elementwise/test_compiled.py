@@ -12,7 +12,6 @@ from metaop.codegen.llvm.builder import Builder
 from metaop.codegen.llvm.objects.object_code import assembly
 from metaop.codegen.llvm.target import host_target
 from metaop.elementwise.functions import FUNCTIONS
-from metaop.errors import DeviceError
 from metaop.unified_graph import dtype as dtypes
 from tests.elementwise import kernels
 
@@ -33,16 +32,6 @@ _LARGEST = {"sin": 1e9, "cos": 1e9, "tan": 1e9}
 # Of 0.0 and -0.0, which are equal, any may be the larger one; 0 - exp(-x) is 0.0 where the wider
 # reference still has a number below 0.
 _EITHER_ZERO = ("maximum", "minimum", "fmax", "fmin", "logsigmoid")
-
-
-@pytest.fixture(params=["native", "avx2", "baseline"])
-def target(request, monkeypatch):
-    monkeypatch.setenv("METAOP_TARGET", request.param)
-    try:
-        host_target()
-    except DeviceError:
-        pytest.skip(f"this processor has no {request.param}")
-    return request.param
 
 
 def accepted(name):

@@ -14,13 +14,16 @@ import pytest
 import metaop
 from metaop import compiler
 from metaop.codegen.caches.disk import shared_cache
-from metaop.codegen.caches.fingerprint import subgraph_fingerprint
+from metaop.codegen.caches.fingerprint import graph_fingerprint, subgraph_fingerprint
 from metaop.codegen.llvm import program_store
 from metaop.codegen.llvm.layout import from_bytes, layout_of, to_bytes
 from metaop.codegen.llvm.machine import host_machine
 from metaop.codegen.llvm.objects.stored import store_object, stored
 from metaop.compiler import schedule
 from metaop.executor import pending_subgraph
+from metaop.reduce.replacement import replace_rows
+from metaop.unified_graph import dtype as dtypes
+from metaop.unified_graph.node import input_node, topological
 
 _STEP = """
 import json, sys
@@ -208,3 +211,55 @@ def test_sources_that_change_under_a_process_are_its_own(
     monkeypatch.setattr(program_store, "_LOADED", 4000)
     later, other = in_processes()
     assert later == other and later not in (one, changed)
+
+
+# Functions whose programs hold all meta-operators together.
+_OF_EVERY_SORT = {
+    "complex numbers": lambda x: (x + 1j * x).exp().abs(),
+    "an order": lambda x: x.sort(0)[0].tril() + 1.5,
+    "a sum by places": lambda x: x.index_add(0, x[:, 0].long() * 0, x),
+    "a loop": lambda x: metaop.fori_loop(0, 3, lambda k, y: y.sin() * k, x),
+}
+
+
+def test_programs_of_every_meta_operator_are_stored() -> None:
+    seen = set()
+    for name, function in _OF_EVERY_SORT.items():
+        result = function(metaop.rand(100, 4))
+        assert _fingerprint(result) is not None, name
+        _, outputs = pending_subgraph([result.call]).expand()
+        seen |= {type(node.op).__name__ for node in topological(outputs)}
+    table, rows, values = (
+        input_node(0, (5, 2), dtypes.float32),
+        input_node(1, (3,), dtypes.int64),
+        input_node(2, (3, 2), dtypes.float32),
+    )
+    replaced = replace_rows(table, rows, values)
+    assert graph_fingerprint([table, rows, values], [replaced]) is not None
+    seen.add(type(replaced.op).__name__)
+    wanted = {"Elementwise", "Reindex", "Reduce", "Index", "Constant", "Input"}
+    assert seen == wanted | {"Order", "Replacement", "Reinterpret", "Loop"}
+
+
+_OTHER_HINTS = """
+import metaop
+from metaop.codegen.caches.disk import DiskCache
+
+written = []
+put = DiskCache.put
+DiskCache.put = lambda self, key, *rest: written.append(key) or put(self, key, *rest)
+for shape in (5, 4), (6, 4), (40, 3), (3, 3):
+    x = metaop.rand(shape, requires_grad=True)
+    metaop.cdist(x, x).sum().backward()
+    x.grad.numpy()
+print(sum(key.startswith("program-") for key in written))
+"""
+
+
+def test_programs_for_any_size_that_differ_by_hints_are_kept_beside_each_other(
+    tmp_path: Path,
+) -> None:
+    run = [sys.executable, "-c", _OTHER_HINTS]
+    environment = {**os.environ, "METAOP_CACHE_DIR": str(tmp_path), "METAOP_DISK_CACHE": "1"}
+    written = [int(subprocess.check_output(run, env=environment, timeout=300)) for _ in range(2)]
+    assert written[0] > 0 and written[1] == 0

@@ -18,6 +18,7 @@ from metaop.reduce.meta_op import Reduce
 from metaop.reduce.replacement import Replacement
 from metaop.reindex.meta_op import Reindex
 from metaop.reindex.order import Order
+from metaop.reindex.reinterpret import Reinterpret
 from metaop.unified_graph.access import IndexMap
 from metaop.unified_graph.code import Code
 from metaop.unified_graph.cut import Subgraph
@@ -129,7 +130,7 @@ def _operator_text(node: Node) -> str:
         stacked = "" if op.stacked is None else _node_digest(op.stacked)
         digests = ",".join(map(_node_digest, op.definition.carried))
         return f"loop {digests} {op.definition[1:]} {stacked} {op.number}"
-    if isinstance(op, (Order, Replacement)):
+    if isinstance(op, (Order, Replacement, Reinterpret)):
         return op.name
     raise NotCanonicalError
 

@@ -77,18 +77,28 @@ def _layout(fingerprint: Callable[[], str | None], scheduled: Callable[[], Sched
 
 
 def general_program_for(cut: SymbolicCut, compiled: Callable[[], GeneralProgram]) -> GeneralProgram:
-    """The program of a subgraph on symbolic sizes, from disk or as `compiled`."""
+    """The program of a subgraph on symbolic sizes, from disk or as `compiled`.
+
+    Hints choose schedules, so a program that was made for other ones may not admit these numbers.
+    Then there is another one for them alone.
+    """
 
     def fingerprint() -> str | None:
         found = graph_fingerprint(cut.inputs, cut.outputs)
         return found and "\n".join([found, repr(cut.env.guards), repr(cut.expected)])
 
-    def read(content: bytes) -> GeneralProgram | None:
-        # Hints choose schedules, so a program made for others may not admit these numbers.
-        found = GeneralProgram.from_bytes(content)
-        return found if found and found.admits(cut.numbers) else None
+    def of_numbers() -> str | None:
+        found = fingerprint()
+        return found and f"{found}\n{cut.numbers}"
 
-    return _found(fingerprint, read, compiled, GeneralProgram.to_bytes)
+    found = _general(fingerprint, compiled)
+    return found if found.admits(cut.numbers) else _general(of_numbers, compiled)
+
+
+def _general(
+    fingerprint: Callable[[], str | None], compiled: Callable[[], GeneralProgram]
+) -> GeneralProgram:
+    return _found(fingerprint, GeneralProgram.from_bytes, compiled, GeneralProgram.to_bytes)
 
 
 def _found(
