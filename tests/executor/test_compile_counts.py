@@ -78,9 +78,9 @@ def test_a_changed_batch_size_compiles_in_its_first_step_only(compiled: list[str
     fitting = rows * math.ceil(32 / rows)
     first = step(2 * fitting)
     assert first > 0 and step(2 * fitting) == 0
-    # Kernels of the general program have other arguments than those of the first size, and two sorts
-    # have another schedule: products of few steps, of which the first size has one, and gradients of
-    # filters, which take one image at a time where nobody knows how many there are.
+    # Kernels of the general program have other arguments than those of the first size, and some
+    # have another schedule: products of few steps, of which the first size has one, and gradients
+    # of filters, which take one image at a time where nobody knows how many there are.
     most = first * 2 // 3
     assert step(fitting) <= most and step(fitting) == 0
     # The longest sums that one loop adds up bound the batches of a variant: one in each range.
