@@ -24,13 +24,13 @@ from benchmarks import whole_steps  # noqa: F401, registers workloads
 from benchmarks.frameworks import MetaOp
 from benchmarks.report import Metric
 from benchmarks.workload import WORKLOADS, Workload
-from metaop import executor
 from metaop.codegen.backend import observers
 from metaop.codegen.estimate import program_seconds
 from metaop.codegen.llvm.machine import host_machine
 from metaop.codegen.llvm.processor import host_processor
 from metaop.codegen.llvm.tuning import tuned
 from metaop.compiler import schedule
+from metaop.execution import executor
 
 _GROUP = "training"
 _STEPS = 5

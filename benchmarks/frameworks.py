@@ -148,7 +148,7 @@ class MetaOp(Framework):
     def __init__(self, weights: list[dict[str, np.ndarray]]) -> None:
         super().__init__(weights)
         import metaop
-        from metaop.executor import realize
+        from metaop.execution.executor import realize
 
         self.library = metaop
         self.functional = metaop.nn.functional

@@ -142,8 +142,8 @@ class _Runner:
 
 def _made() -> Callable[[], tuple[int, int]]:
     """A function that tells how many programs were made since, and how many kernels compiled."""
-    from metaop import specialisation
     from metaop.codegen.llvm.objects.engine import statistics
+    from metaop.execution import specialisation
 
     programs = 0
 

@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from metaop import executor
 from metaop.codegen.budget import budgeted
 from metaop.errors import ArgumentError, CaptureError
+from metaop.execution import executor
 from metaop.unified_graph.tracing import state
 
 __all__ = ["memory_budget"]

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from metaop.executor import realize
+from metaop.execution.executor import realize
 from metaop.tensor.options import DeviceLike
 
 __all__ = [

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from metaop import executor, specialisation
 from metaop.errors import ArgumentTypeError
+from metaop.execution import executor, specialisation
 from metaop.tensor.arguments import wrap_dims
 from metaop.tensor.core import Tensor
 

@@ -6,10 +6,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from metaop import executor
 from metaop.codegen.llvm.tuning import Report, searching
 from metaop.dist.environment import launched
 from metaop.errors import ArgumentError
+from metaop.execution import executor
 
 __all__ = ["Report", "tune"]
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import metaop
-from metaop import executor
+from metaop.execution import executor
 from metaop.tensor.core import Tensor
 from metaop.unified_graph.code import Code
 from metaop.unified_graph.composite import Signature

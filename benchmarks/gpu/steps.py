@@ -20,7 +20,6 @@ from benchmarks.gpu.demand import demand_of
 from benchmarks.gpu.machines import Machine
 from benchmarks.gpu.model import Demand, Prediction, predict
 from benchmarks.workload import Workload
-from metaop import executor
 from metaop.codegen.caches.disk import shared_cache
 from metaop.codegen.cuda import nvrtc
 from metaop.codegen.cuda.kernels import DeviceKernels
@@ -29,6 +28,7 @@ from metaop.codegen.cuda.schedules import CUDA
 from metaop.codegen.estimate import program_work
 from metaop.codegen.memory.buffers import allocate
 from metaop.compiler import schedule
+from metaop.execution import executor
 from metaop.unified_graph.cut import Subgraph, finish
 from metaop.unified_graph.node import Node
 

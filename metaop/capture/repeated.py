@@ -13,7 +13,7 @@ from metaop.capture.places import Given, GradientOf, Known, Place
 from metaop.capture.replay import Replay
 from metaop.capture.step_graph import StepGraph
 from metaop.differentiation.tape import live_residuals
-from metaop.executor import realize, run
+from metaop.execution.executor import realize, run
 from metaop.nn.counter import count_of
 from metaop.operators.basic import constant_fill
 from metaop.operators.repetition import repeat

@@ -16,7 +16,7 @@ from metaop.capture.step_graph import StepGraph
 from metaop.codegen.backend import Preparable, Program
 from metaop.codegen.llvm.run_ahead import are_private
 from metaop.codegen.memory.buffers import Buffer
-from metaop.executor import realize
+from metaop.execution.executor import realize
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.shared_storage import settle
 from metaop.unified_graph.faults import Fault

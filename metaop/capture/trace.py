@@ -16,8 +16,8 @@ from metaop.capture.replay import Gradient, Replay, Source, Target, aliases_in
 from metaop.capture.results import Before, Refusal, Results
 from metaop.capture.step_graph import step_graph
 from metaop.differentiation.tape import live_residuals, sources_of
-from metaop.executor import program_of, realize
-from metaop.executor import run as run_subgraph
+from metaop.execution.executor import program_of, realize
+from metaop.execution.executor import run as run_subgraph
 from metaop.tensor.core import Tensor
 from metaop.tensor.history import is_leaf_call
 from metaop.unified_graph.cut import Key, Subgraph, cut_at, recorder

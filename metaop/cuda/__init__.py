@@ -41,7 +41,7 @@ from metaop.cuda.streams import (
     set_stream,
     stream,
 )
-from metaop.executor import realize
+from metaop.execution.executor import realize
 from metaop.tensor.legacy import typed_tensors
 from metaop.tensor.options import DeviceLike, device_of, index_of
 from metaop.unified_graph.tensor_type import Device

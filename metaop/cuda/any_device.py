@@ -6,7 +6,7 @@ from typing import Any
 
 from metaop.codegen.cuda.device import device_count, runtime
 from metaop.errors import ArgumentError
-from metaop.executor import realize
+from metaop.execution.executor import realize
 from metaop.tensor.options import DeviceLike, device_of
 from metaop.unified_graph.tensor_type import Device
 

@@ -29,7 +29,7 @@ from metaop.dist.job import job, may_lose_ranks
 from metaop.dist.placement import Placement
 from metaop.distributed.process_group import forget_group
 from metaop.errors import DistributedError
-from metaop.executor import clear_programs
+from metaop.execution.executor import clear_programs
 from metaop.unified_graph.cut import recorder
 
 Result = TypeVar("Result")

@@ -19,7 +19,7 @@ from metaop.dist.collectives import everyone
 from metaop.dist.placement import Placement
 from metaop.dist.sbp import BROADCAST, PARTIAL, NdSbp, Sbp, Split
 from metaop.errors import ArgumentError, ArgumentTypeError
-from metaop.executor import realize
+from metaop.execution.executor import realize
 from metaop.nn.module import Module
 from metaop.nn.utils.stateless import reparametrised
 from metaop.tensor.core import Tensor

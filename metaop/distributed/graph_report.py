@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from metaop import executor
 from metaop.codegen.lowering.repetition import flattened
-from metaop.compilations import compilations_of, plan_of
 from metaop.dist.picture import show_plan
 from metaop.dist.sbp import NdSbp, nd_text
 from metaop.dist.sharding_search import Plan
-from metaop.executor import pending_subgraph
+from metaop.execution import executor
+from metaop.execution.compilations import compilations_of, plan_of
+from metaop.execution.executor import pending_subgraph
 from metaop.nn.hooks import register_module_forward_hook, register_module_forward_pre_hook
 from metaop.nn.module import Module
 from metaop.tensor.core import Tensor

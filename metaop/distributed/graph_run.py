@@ -17,7 +17,7 @@ from metaop.dist.program import ShardedBuffer
 from metaop.dist.sbp import Split
 from metaop.distributed.crossings import MicroBatch
 from metaop.errors import ArgumentError, UnsupportedError
-from metaop.executor import realize, realize_in_turns
+from metaop.execution.executor import realize, realize_in_turns
 from metaop.nn.module import Module
 from metaop.nn.parameter import Parameter
 from metaop.tensor.core import Tensor, from_array, wrap

@@ -23,7 +23,7 @@ from metaop.dist.collectives import MPIWorld, everyone
 from metaop.dist.follow import Follower, Home
 from metaop.dist.memory import memory_of
 from metaop.errors import ArgumentError
-from metaop.executor import realize
+from metaop.execution.executor import realize
 from metaop.nn.module import Module
 from metaop.nn.parallel.devices import check_devices
 from metaop.nn.parallel.distributed import DistributedDataParallel

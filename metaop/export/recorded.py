@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from metaop.errors import ExportError
-from metaop.executor import realize
+from metaop.execution.executor import realize
 from metaop.export.structure import taken_apart
 from metaop.tensor.core import Tensor, from_array
 from metaop.tensor.grad_mode import no_grad

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from metaop import executor, settings
+from metaop import settings
 from metaop.codegen.backend import Program
 from metaop.codegen.estimate import KernelWork, program_work
 from metaop.codegen.llvm.machine import host_machine
@@ -18,6 +18,7 @@ from metaop.codegen.memory.buffers import host
 from metaop.compiler import backend_of, schedule
 from metaop.data import loader
 from metaop.errors import user_location
+from metaop.execution import executor
 from metaop.inspect import machine_checks, program_checks
 from metaop.inspect.by_line import Place, place_of
 from metaop.inspect.findings import Finding, as_text, findings_of

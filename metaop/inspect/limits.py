@@ -9,7 +9,7 @@ import metaop
 from metaop.codegen.estimate import program_work
 from metaop.codegen.llvm.machine import host_machine
 from metaop.compiler import schedule
-from metaop.executor import pending_subgraph
+from metaop.execution.executor import pending_subgraph
 from metaop.inspect.profiler import Profile
 from metaop.tensor.core import Tensor
 

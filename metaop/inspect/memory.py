@@ -11,9 +11,9 @@ from types import TracebackType
 from typing import NamedTuple
 from xml.sax.saxutils import escape
 
-from metaop import executor
 from metaop.codegen.memory.buffers import host
 from metaop.errors import ArgumentError, describe_location, user_location
+from metaop.execution import executor
 from metaop.unified_graph.cut import Subgraph
 from metaop.unified_graph.recording import Call, watched
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from metaop.codegen.lowering import LoweredKernel
 from metaop.codegen.nest.show import show_nest
 from metaop.codegen.schedule import Schedule, Stage
-from metaop.compilations import compilations_of
 from metaop.compiler import PASSES, Compilation
 from metaop.errors import ArgumentError
+from metaop.execution.compilations import compilations_of
 from metaop.fusion.kernel import Kernel, box_axes
 from metaop.fusion.storage import Storage
 from metaop.inspect.diagram import Box, Diagram, svg

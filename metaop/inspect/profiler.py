@@ -10,9 +10,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from metaop import executor
 from metaop.codegen.backend import Program, observers
 from metaop.errors import ArgumentError, describe_location, user_location
+from metaop.execution import executor
 from metaop.inspect.by_line import COMPILING, HOST, Ledger, LineTime, as_text, place_of
 from metaop.inspect.flame import flame
 from metaop.tensor.html import table

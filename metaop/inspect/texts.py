@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from metaop.codegen.llvm.objects import object_code
 from metaop.codegen.lowering.repetition import flattened
 from metaop.codegen.show_schedule import show_schedule
-from metaop.compilations import compilations_of, plan_of
 from metaop.dist.picture import show_plan
 from metaop.errors import ArgumentError
-from metaop.executor import pending_subgraph, with_loops
-from metaop.specialisation import described
+from metaop.execution.compilations import compilations_of, plan_of
+from metaop.execution.executor import pending_subgraph, with_loops
+from metaop.execution.specialisation import described
 from metaop.tensor.core import Tensor
 from metaop.unified_graph.cut import Subgraph
 from metaop.unified_graph.show import show_graph

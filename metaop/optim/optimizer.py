@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from metaop.dist.sbp import BROADCAST
 from metaop.errors import ArgumentError, ArgumentTypeError, GradientError
-from metaop.executor import realize
+from metaop.execution.executor import realize
 from metaop.nn.hooks import HookTable, RemovableHandle
 from metaop.optim.helpers import Grouped, TensorLists, group_tensors
 from metaop.tensor.core import Tensor

@@ -15,7 +15,7 @@ import numpy as np
 from metaop.codegen.memory.buffers import allocate
 from metaop.elementwise.meta_op import cast
 from metaop.errors import ArgumentError
-from metaop.executor import realize
+from metaop.execution.executor import realize
 from metaop.nn.counter import count_of, show_count
 from metaop.optim.optimizer import Group, Optimizer, refuse_sparse
 from metaop.optim.rows import rows_composite

@@ -28,7 +28,7 @@ from metaop.errors import (
     GradientError,
     ShapeError,
 )
-from metaop.executor import realize
+from metaop.execution.executor import realize
 from metaop.operators.basic import overwrite
 from metaop.operators.view_write import view_write
 from metaop.tensor import history

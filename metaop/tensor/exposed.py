@@ -14,7 +14,7 @@ from ctypes import memmove, string_at
 import numpy as np
 
 from metaop.codegen.memory.buffers import FOREIGN_ALIGNMENT, Buffer, allocate
-from metaop.executor import realize, realize_at_once
+from metaop.execution.executor import realize, realize_at_once
 from metaop.operators.shaping import as_strided
 from metaop.reindex.strided import strided_values
 from metaop.tensor.core import Tensor, view, wrap

@@ -14,7 +14,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from metaop.errors import ArgumentTypeError, CaptureError, UnsupportedError
-from metaop.executor import awaited, realize
+from metaop.execution.executor import awaited, realize
 from metaop.forking import register_at_fork
 from metaop.tensor.core import Tensor, from_array, wrap
 from metaop.tensor.shared_storage import is_exposed

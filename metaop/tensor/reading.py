@@ -11,7 +11,7 @@ import numpy as np
 
 from metaop.codegen.memory.buffers import Buffer, settled
 from metaop.errors import ArgumentTypeError, GradientError, ShapeError, UnsupportedError
-from metaop.executor import realize
+from metaop.execution.executor import realize
 from metaop.reindex.strided import place_in_source, strided_values
 from metaop.tensor.core import Tensor
 from metaop.tensor.exposed import lend

@@ -6,7 +6,7 @@ from typing import Any
 
 from metaop.codegen.memory.buffers import Buffer
 from metaop.codegen.memory.shared import SharedMemory
-from metaop.executor import realize
+from metaop.execution.executor import realize
 from metaop.unified_graph.recording import Call, leaf
 from metaop.unified_graph.tracing import state
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import metaop
-from metaop import executor
 from metaop.errors import GradientError
+from metaop.execution import executor
 
 torch = pytest.importorskip("torch")
 

@@ -5,7 +5,7 @@ import pytest
 
 import metaop
 from metaop.batching.lifting import lift
-from metaop.executor import pending_subgraph
+from metaop.execution.executor import pending_subgraph
 from metaop.unified_graph.evaluation import evaluate
 from metaop.unified_graph.loop import Loop
 from metaop.unified_graph.node import topological

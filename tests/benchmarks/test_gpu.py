@@ -21,7 +21,7 @@ from metaop.codegen.cuda import device as devices
 from metaop.codegen.nest.ir import LoopNest
 from metaop.compiler import schedule
 from metaop.elementwise import apply
-from metaop.executor import clear_programs
+from metaop.execution.executor import clear_programs
 from metaop.reindex import views
 from metaop.tensor import devices as moving
 from metaop.unified_graph import dtype as dtypes

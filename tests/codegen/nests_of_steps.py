@@ -21,12 +21,12 @@ from tqdm import tqdm
 from benchmarks import attention, memory_bound, whole_steps  # noqa: F401, they register workloads
 from benchmarks.frameworks import MetaOp
 from benchmarks.workload import WORKLOADS, Workload
-from metaop import executor, specialisation
 from metaop.codegen.llvm.machine import machine_for
 from metaop.codegen.llvm.target import target_named
 from metaop.codegen.lowering import LoweredKernel, Machine
 from metaop.codegen.nest.show import show_nest
 from metaop.compiler import schedule
+from metaop.execution import executor, specialisation
 from metaop.unified_graph.cut import Subgraph
 
 _TARGETS = ("x86-64-v4", "x86-64-v3", "x86-64", "aarch64")

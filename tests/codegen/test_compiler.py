@@ -17,7 +17,7 @@ from metaop.codegen.reference import ReferenceProgram
 from metaop.codegen.schedule import PLAIN_MACHINE, Schedule
 from metaop.compiler import PASSES, compile_subgraph, schedule
 from metaop.elementwise import apply
-from metaop.executor import clear_programs, pending_subgraph
+from metaop.execution.executor import clear_programs, pending_subgraph
 from metaop.reduce import reduce_axes
 from metaop.unified_graph.dtype import float32
 from metaop.unified_graph.node import Node, input_node

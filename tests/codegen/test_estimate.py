@@ -15,7 +15,7 @@ from metaop.codegen.machine import TYPICAL, Processor
 from metaop.compiler import schedule
 from metaop.differentiation.transposition import pullback
 from metaop.elementwise.meta_op import apply
-from metaop.executor import pending_subgraph
+from metaop.execution.executor import pending_subgraph
 from metaop.fusion.work import operations_of
 from metaop.operators.convolution import convolution
 from metaop.operators.linear_algebra import matmul

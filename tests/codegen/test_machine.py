@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 import metaop
-from metaop import executor
 from metaop.codegen import machine as description
 from metaop.codegen.caches.disk import cache_at
 from metaop.codegen.llvm import processor as own
@@ -27,6 +26,7 @@ from metaop.codegen.machine import (
     power_of_two,
     with_caches,
 )
+from metaop.execution import executor
 from metaop.nn import functional as F
 from tests.codegen.force import change_thresholds
 

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 import metaop
-from metaop import executor
 from metaop.codegen.llvm import program
+from metaop.execution import executor
 from tests.control_flow.test_loops import random
 
 

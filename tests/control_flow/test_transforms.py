@@ -5,7 +5,7 @@ import pytest
 
 import metaop
 from metaop import func
-from metaop.executor import pending_subgraph
+from metaop.execution.executor import pending_subgraph
 from metaop.fusion.unroll import unroll
 from metaop.unified_graph.evaluation import evaluate
 from metaop.unified_graph.loop import Loop
@@ -111,10 +111,10 @@ def test_the_oracle_agrees(monkeypatch):
     begin, xs, weight = (metaop.tensor(random(*s)) for s in ((3,), (5, 3), (3, 3)))
     wanted = [x.numpy() for x in (*decay(begin, xs, weight), newton(xs.square().sum()))]
     monkeypatch.setenv("METAOP_BACKEND", "reference")
-    metaop.executor.clear_programs()
+    metaop.execution.executor.clear_programs()
     found = [x.numpy() for x in (*decay(begin, xs, weight), newton(xs.square().sum()))]
     monkeypatch.undo()
-    metaop.executor.clear_programs()
+    metaop.execution.executor.clear_programs()
     for one, other in zip(found, wanted, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 

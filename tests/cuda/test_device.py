@@ -22,7 +22,7 @@ from metaop.errors import (
     DimensionError,
     UnsupportedError,
 )
-from metaop.executor import clear_programs, realize
+from metaop.execution.executor import clear_programs, realize
 from metaop.kernels import copy, lanes, scratch, task
 from metaop.nn.utils import clip_grad_norm_
 from metaop.tensor import devices as moving

@@ -14,7 +14,7 @@ from metaop.codegen.cuda import backend, kernels, program
 from metaop.codegen.cuda import device as devices
 from metaop.codegen.cuda.schedules import CUDA
 from metaop.compiler import schedule
-from metaop.executor import clear_programs
+from metaop.execution.executor import clear_programs
 from metaop.nn.utils import clip_grad_norm_
 from metaop.tensor import devices as moving
 from metaop.unified_graph.node import Node

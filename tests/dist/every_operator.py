@@ -15,8 +15,8 @@ import pytest
 import torch
 
 import metaop
-from metaop import executor
-from metaop.refusals import value_of
+from metaop.execution import executor
+from metaop.execution.refusals import value_of
 from metaop.unified_graph.composite import Signature
 from metaop.unified_graph.cut import Subgraph, walk
 from metaop.unified_graph.evaluation import evaluate

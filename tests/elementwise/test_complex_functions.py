@@ -187,7 +187,7 @@ def test_every_backend_agrees(monkeypatch: pytest.MonkeyPatch) -> None:
 
     found = computed()
     monkeypatch.setenv("METAOP_BACKEND", "reference")
-    metaop.executor.clear_programs()
+    metaop.execution.executor.clear_programs()
     for one, other in zip(found, computed()):
         np.testing.assert_allclose(one, other, 1e-9, 1e-9)
-    metaop.executor.clear_programs()
+    metaop.execution.executor.clear_programs()

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import metaop
-from metaop.executor import pending_subgraph
+from metaop.execution.executor import pending_subgraph
 from metaop.fusion.simplify import simplify
 from metaop.reduce import reduce_axes
 from metaop.reduce.meta_op import Reduce

@@ -12,7 +12,7 @@ import metaop
 from metaop.codegen import reference
 from metaop.compiler import schedule
 from metaop.elementwise import apply
-from metaop.executor import pending_subgraph
+from metaop.execution.executor import pending_subgraph
 from metaop.fusion.triangles import Triangle, triangle_of
 from metaop.fusion.two_stages import cut_scans, in_two_stages, with_short_scans
 from metaop.reduce.meta_op import reduce_axes

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import metaop
-from metaop import executor
+from metaop.execution import executor
 from metaop.rerolling import rewriting
 
 COUNT = int(os.environ.get("METAOP_FUZZ_COUNT", "100")) // 3

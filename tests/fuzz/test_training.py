@@ -82,7 +82,7 @@ KERNELS_OF_A_PRODUCT = """
 def run(T, seed=0):
     from metaop.codegen.llvm.backend import LLVM
     from metaop.compiler import schedule
-    from metaop.executor import pending_subgraph
+    from metaop.execution.executor import pending_subgraph
 
     product = T.rand(4, 8) @ T.rand(8, 6)
     graph = pending_subgraph([product.call]).expand()

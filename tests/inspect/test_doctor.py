@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 
 import metaop
-from metaop import executor, nn, optim
+from metaop import nn, optim
 from metaop.codegen.backend import observers
 from metaop.codegen.estimate import KernelWork
 from metaop.data import DataLoader, loader
+from metaop.execution import executor
 from metaop.inspect import machine_checks, program_checks
 from metaop.inspect.by_line import Place
 from metaop.inspect.findings import Check, findings_of

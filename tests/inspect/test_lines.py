@@ -9,8 +9,8 @@ from xml.etree import ElementTree
 import pytest
 
 import metaop
-from metaop import executor
 from metaop.errors import ArgumentError
+from metaop.execution import executor
 from metaop.inspect.by_line import LineTime, Place
 from metaop.inspect.flame import flame
 

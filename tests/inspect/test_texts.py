@@ -15,7 +15,7 @@ from metaop.compiler import PASSES
 from metaop.dist.placement import Placement
 from metaop.dist.sbp import BROADCAST, Split
 from metaop.errors import ArgumentError
-from metaop.executor import realize
+from metaop.execution.executor import realize
 
 
 def example() -> tuple[metaop.Tensor, metaop.Tensor, metaop.Tensor]:

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import metaop
-from metaop import executor
 from metaop.codegen.cuda import nvrtc
 from metaop.codegen.cuda.emit import emit
 from metaop.codegen.cuda.layout import layout_of
@@ -17,6 +16,7 @@ from metaop.codegen.cuda.schedules import CUDA
 from metaop.codegen.schedule import Schedule
 from metaop.compiler import schedule
 from metaop.errors import ArgumentError, KernelError
+from metaop.execution import executor
 from metaop.kernels import Output
 from metaop.kernels.foreign import ForeignDefinition
 from metaop.unified_graph.code import Code, Result

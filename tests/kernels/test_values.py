@@ -36,10 +36,10 @@ def test_interpreted(name: str) -> None:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_on_the_reference_backend(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("METAOP_BACKEND", "reference")
-    metaop.executor.clear_programs()
+    metaop.execution.executor.clear_programs()
     program, operands = PROGRAMS[name], operands_of(name)
     assert_means(program.kernel(*as_tensors(operands)), program.meaning(*operands))
-    metaop.executor.clear_programs()
+    metaop.execution.executor.clear_programs()
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

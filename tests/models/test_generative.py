@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import metaop
-from metaop.executor import clear_programs
+from metaop.execution.executor import clear_programs
 from models import (
     adversarial,
     began,

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import metaop
-from metaop import executor, specialisation
 from metaop.codegen.caches.kernels import KernelCache
 from metaop.codegen.llvm import kernels, rows
+from metaop.execution import executor, specialisation
 from models import gpt
 from tests.models.comparison import compare, copy_state, parameter_count, torch_twin
 

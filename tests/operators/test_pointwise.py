@@ -156,7 +156,7 @@ def test_promotion_of_numbers(dtype: str, number: float) -> None:
 
 
 def test_numbers_that_change_compile_nothing() -> None:
-    from metaop.executor import _programs
+    from metaop.execution.executor import _programs
 
     x = metaop.tensor(np.ones(3, np.float32))
     (x * 3.5).numpy()

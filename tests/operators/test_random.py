@@ -84,7 +84,7 @@ def test_generators_are_independent() -> None:
 
 
 def test_a_new_seed_compiles_nothing() -> None:
-    from metaop.executor import _programs
+    from metaop.execution.executor import _programs
 
     metaop.randn(5).numpy()
     before = len(_programs)

@@ -172,7 +172,7 @@ def test_groups_and_changed_rates():
 
 
 def test_a_changed_rate_compiles_nothing():
-    from metaop import executor
+    from metaop.execution import executor
 
     both = Both("Adam", lr=0.1)
     for _ in range(3):

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import metaop as mo
-from metaop import Tensor, executor, rerolling
+from metaop import Tensor, rerolling
+from metaop.execution import executor
 from metaop.operators.repetition import repeat
 from metaop.rerolling.program import Rerolled
 from metaop.unified_graph.cut import Subgraph, recorder

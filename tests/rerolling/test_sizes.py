@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import metaop as mo
-from metaop import Tensor, executor, nn
+from metaop import Tensor, nn
 from metaop.codegen.llvm.objects.engine import statistics
+from metaop.execution import executor
 
 VOCABULARY = 12
 

@@ -7,7 +7,7 @@ import gc
 import pytest
 
 import metaop
-from metaop import executor
+from metaop.execution import executor
 from metaop.fusion.inline import _without_reads
 from metaop.fusion.kernel import box_axes
 from metaop.operators.activations import softmax

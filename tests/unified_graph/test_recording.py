@@ -7,7 +7,7 @@ import pytest
 
 import metaop
 from metaop.errors import ShapeError
-from metaop.executor import pending_subgraph, realize
+from metaop.execution.executor import pending_subgraph, realize
 from metaop.tensor.core import Tensor
 from metaop.unified_graph.composite import composite
 from metaop.unified_graph.node import Node

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import metaop
-from metaop import executor
 from metaop.errors import ShapeError
+from metaop.execution import executor
 from metaop.unified_graph import shape_rule
 from metaop.unified_graph.composite import Signature
 from metaop.unified_graph.recording import Call

@@ -12,7 +12,7 @@ from metaop.dist.collectives import MPIWorld
 from metaop.dist.memory import memory_of
 from metaop.dist.packing import Packed, Packing
 from metaop.errors import UnsupportedError
-from metaop.executor import realize_and_watch
+from metaop.execution.executor import realize_and_watch
 from metaop.nn.parameter import Parameter
 from metaop.tensor.host.arrays import array_at, array_of, tensor_on
 from metaop.unified_graph.dtype import DType

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import metaop
 from metaop.errors import ArgumentTypeError, MetaopError, UnsupportedError
-from metaop.executor import realize
+from metaop.execution.executor import realize
 from metaop.onnx.exporting.sizes import Binding, Sizes, bindings_of
 from metaop.tensor.core import Tensor
 from metaop.unified_graph.recording import Call

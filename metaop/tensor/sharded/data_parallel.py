@@ -19,7 +19,7 @@ import numpy as np
 from metaop.dist.placement import Placement
 from metaop.dist.sbp import BROADCAST, NdSbp, Sbp, Split
 from metaop.errors import ArgumentError
-from metaop.executor import realize_alone
+from metaop.execution.executor import realize_alone
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.host.arrays import array_of
 from metaop.tensor.sharded.global_tensor import distribute_tensor, spread

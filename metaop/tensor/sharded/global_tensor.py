@@ -18,7 +18,7 @@ from metaop.dist.program import ShardedBuffer
 from metaop.dist.sbp import BROADCAST, Broadcast, NdSbp, Partial, Sbp, Split, nd_text
 from metaop.dist.transfer import transfer
 from metaop.errors import ArgumentError, DistributedError
-from metaop.executor import realize
+from metaop.execution.executor import realize
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.host.arrays import array_in, tensor_on
 from metaop.tensor.sharded.mesh_placements import MeshPlacement, states_of

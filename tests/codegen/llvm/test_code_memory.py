@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 import metaop
-from metaop import executor
 from metaop.codegen.caches import kernels as kernel_cache
 from metaop.codegen.llvm import kernels, rows
 from metaop.codegen.llvm.objects import code_memory, engine
@@ -26,6 +25,7 @@ from metaop.codegen.llvm.runtime import ERROR_WORDS, Step, StepTable, runtime
 from metaop.codegen.llvm.system import host_system
 from metaop.codegen.llvm.target import host_target
 from metaop.errors import InternalError
+from metaop.execution import executor
 
 _FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import metaop
-from metaop.executor import realize
+from metaop.execution.executor import realize
 
 
 def test_an_expression_and_its_first_operand_are_told_apart() -> None:

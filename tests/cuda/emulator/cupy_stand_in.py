@@ -26,7 +26,7 @@ import numpy as np
 
 from metaop.codegen.cuda import device, driver, kernels
 from metaop.dist.memory import _gpu_memory
-from metaop.executor import clear_programs
+from metaop.execution.executor import clear_programs
 from tests.cuda.emulator import arrays, nccl_stand_in, runtime, streams
 from tests.cuda.emulator.compiling import Kernel, parameter_types
 from tests.cuda.emulator.streams import StandInError

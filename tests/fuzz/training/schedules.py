@@ -225,7 +225,7 @@ class Thresholds:
 
         _module("codegen.machine").Processor.thresholds = thresholds
         _module("codegen.llvm.machine")._machine = machine
-        _module("executor").clear_programs()
+        _module("execution.executor").clear_programs()
 
 
 def _module(name: str) -> Any:

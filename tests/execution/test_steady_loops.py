@@ -9,8 +9,9 @@ import pytest
 
 import metaop
 import metaop.nn.functional as F
-from metaop import executor, nn, specialisation
+from metaop import nn
 from metaop.compiler import compile_subgraph
+from metaop.execution import executor, specialisation
 from metaop.unified_graph.cut import Subgraph
 
 _ITERATIONS = 4

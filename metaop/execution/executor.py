@@ -11,19 +11,20 @@ from contextlib import contextmanager
 from itertools import chain
 from typing import Any, NamedTuple
 
-from metaop import settings, specialisation
+from metaop import settings
 from metaop.codegen.backend import Program, Watchable, observers, telling
 from metaop.codegen.budget import budget, current_budget
 from metaop.codegen.checks import unchecked
 from metaop.codegen.memory.buffers import Buffer
 from metaop.compiler import compile_subgraph
 from metaop.differentiation.tape import live_residuals
+from metaop.execution import specialisation
+from metaop.execution.pieces import Pieces
+from metaop.execution.refusals import explainer, located
+from metaop.execution.specialisation import Family, Found, Trial, program_for
 from metaop.operators.basic import alias
-from metaop.pieces import Pieces
-from metaop.refusals import explainer, located
 from metaop.rerolling import rerolled
 from metaop.shortcuts import go_without
-from metaop.specialisation import Family, Found, Trial, program_for
 from metaop.unified_graph.composite import Signature
 from metaop.unified_graph.cut import (
     MANY_OPERANDS,

@@ -14,11 +14,11 @@ import pytest
 
 import metaop
 import metaop.nn.functional as F
-from metaop import executor
 from metaop.codegen.caches.kernels import KernelCache
 from metaop.codegen.llvm import kernels, rows
 from metaop.codegen.llvm.machine import host_machine
 from metaop.codegen.nest.ir import LoopNest
+from metaop.execution import executor
 from models.lenet import LeNet
 
 
@@ -183,7 +183,7 @@ def test_products_of_other_widths_share_a_kernel(compiled: list[str]) -> None:
 
 _YOUNG = """
 import gc, metaop
-from metaop import executor
+from metaop.execution import executor
 executor._MANY_OBJECTS = 0
 x = metaop.ones(8, 8)
 gc.collect()

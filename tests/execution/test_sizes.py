@@ -13,12 +13,12 @@ import pytest
 import torch
 
 import metaop
-from metaop import executor, specialisation
 from metaop.codegen.caches.kernels import KernelCache
 from metaop.codegen.llvm import kernels
 from metaop.codegen.llvm import rows as program_rows
 from metaop.codegen.nest.ir import LoopNest
 from metaop.compiler import compile_subgraph
+from metaop.execution import executor, specialisation
 from metaop.inspect import profile
 
 Numbers = np.random.Generator

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import metaop
-from metaop import specialisation
 from metaop.compiler import compile_subgraph
+from metaop.execution import specialisation
 
 
 def drawn(random: np.random.Generator, pool: list[metaop.Tensor]) -> list[metaop.Tensor]:

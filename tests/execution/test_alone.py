@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import metaop
-from metaop import executor
 from metaop.errors import MetaopError
+from metaop.execution import executor
 
 
 @pytest.fixture(autouse=True)

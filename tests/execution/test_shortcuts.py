@@ -11,9 +11,10 @@ import pytest
 from scipy.special import log_ndtr
 
 import metaop
-from metaop import executor, shortcuts, specialisation
+from metaop import shortcuts
 from metaop.errors import InternalError, ShapeError
-from metaop.executor import clear_programs
+from metaop.execution import executor, specialisation
+from metaop.execution.executor import clear_programs
 from metaop.unified_graph import shape_rule
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 import metaop
 from metaop import nn
-from metaop.executor import realize_in_turns
+from metaop.execution.executor import realize_in_turns
 
 
 def gradients(network: nn.Module, images: metaop.Tensor) -> list[metaop.Tensor]:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import metaop
-from metaop.executor import watchers
+from metaop.execution.executor import watchers
 
 torch = pytest.importorskip("torch")
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import metaop
-from metaop import executor
+from metaop.execution import executor
 
 VIEWS: dict[str, Callable[[Any], Any]] = {
     "element": lambda x: x[2, 3],

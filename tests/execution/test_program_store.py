@@ -20,7 +20,7 @@ from metaop.codegen.llvm.layout import from_bytes, layout_of, to_bytes
 from metaop.codegen.llvm.machine import host_machine
 from metaop.codegen.llvm.objects.stored import store_object, stored
 from metaop.compiler import schedule
-from metaop.executor import pending_subgraph
+from metaop.execution.executor import pending_subgraph
 from metaop.reduce.replacement import replace_rows
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.node import input_node, topological

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 import metaop
-from metaop import executor, nn, optim, specialisation
+from metaop import nn, optim
 from metaop.errors import ArgumentError, CaptureError, MemoryBudgetError, UnsupportedError
-from metaop.executor import clear_programs
+from metaop.execution import executor, specialisation
+from metaop.execution.executor import clear_programs
 from metaop.nn import functional as F
 from metaop.settings import bytes_of
 

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 import metaop
-from metaop import executor
 from metaop.codegen.caches.choices import Choices
 from metaop.codegen.caches.disk import DiskCache, cache_at
 from metaop.codegen.caches.fingerprint import kernel_fingerprint
@@ -27,6 +26,7 @@ from metaop.compiler import schedule
 from metaop.dist.environment import adopt
 from metaop.elementwise import apply
 from metaop.errors import ArgumentError
+from metaop.execution import executor
 from metaop.operators.linear_algebra import matmul
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.node import Node, input_node
@@ -270,7 +270,7 @@ def test_other_machines_have_choices_of_their_own(monkeypatch: pytest.MonkeyPatc
 FINGERPRINT = """
 import sys
 from metaop.unified_graph.node import input_node
-from tests.executor import test_tuning
+from tests.execution import test_tuning
 if sys.argv[1] == "other":
     test_tuning.product(5, 6, 7)
     input_node(3, (4, 4), test_tuning.dtypes.float32)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import metaop
-from metaop import executor, specialisation
+from metaop.execution import executor, specialisation
 
 LENGTHS = (5, 9, 6, 30, 17)
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import metaop
-from metaop import executor
+from metaop.execution import executor
 
 torch = pytest.importorskip("torch")
 

@@ -14,10 +14,10 @@ import pytest
 import torch
 
 import metaop
-from metaop import executor, specialisation
 from metaop.errors import MetaopError
+from metaop.execution import executor, specialisation
+from metaop.execution.pieces import Pieces
 from metaop.inspect import profile
-from metaop.pieces import Pieces
 from metaop.unified_graph.cut import Subgraph
 
 

@@ -10,11 +10,12 @@ import pytest
 import torch
 
 import metaop
-from metaop import executor, nn, optim
+from metaop import nn, optim
 from metaop.capture.repeated import Repeated
 from metaop.codegen.caches.kernels import KernelCache
 from metaop.codegen.llvm import kernels, rows
 from metaop.errors import CaptureError
+from metaop.execution import executor
 from metaop.nn import functional as F
 
 STEPS = 5

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 import metaop
-from metaop import executor
 from metaop.codegen.memory import spilled
 from metaop.errors import ArgumentError, MemoryBudgetError
-from metaop.executor import clear_programs
-from tests.executor.test_memory_budget import (
+from metaop.execution import executor
+from metaop.execution.executor import clear_programs
+from tests.execution.test_memory_budget import (
     SHARES,
     planned,
     step_of,
@@ -178,7 +178,7 @@ def test_threads_have_memory_of_their_own(tmp_path: Path) -> None:
 
 _PROGRAM = """
 import metaop, sys
-from tests.executor.test_spilling import drawn, transfers
+from tests.execution.test_spilling import drawn, transfers
 from metaop.codegen.llvm.objects.engine import statistics
 with metaop.memory_budget(int(sys.argv[1]), sys.argv[2]):
     found = drawn()[0]().tolist()

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import metaop
-from metaop import executor
 from metaop.codegen.llvm.runtime import runtime
+from metaop.execution import executor
 from metaop.unified_graph.cut import Subgraph
 
 

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 import metaop
-from metaop import executor, nn, optim
+from metaop import nn, optim
 from metaop.errors import CaptureError
+from metaop.execution import executor
 from metaop.nn import functional as F
 
 
