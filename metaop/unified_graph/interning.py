@@ -3,15 +3,37 @@
 from __future__ import annotations
 
 import operator
+import threading
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 import numpy as np
 
+from metaop.forking import register_at_fork
+
 T = TypeVar("T")
 Kind = TypeVar("Kind", bound=tuple)
 
 _KEPT = 1 << 16
+_adding = threading.RLock()
+
+
+class WeakTable(WeakValueDictionary[tuple, T]):
+    """The objects that are in use, by content."""
+
+    def add(self, key: tuple, value: T) -> T:
+        """Adds a new object, and returns the one to use: another thread's if that was faster."""
+        with _adding:
+            return self.setdefault(key, value)
+
+
+def _unlock() -> None:
+    global _adding
+    _adding = threading.RLock()
+
+
+# A thread of the parent, which may have held the lock, does not exist in the child.
+register_at_fork(after_in_child=_unlock)
 
 
 class InternTable(dict[tuple, T]):
@@ -30,7 +52,7 @@ class InternTable(dict[tuple, T]):
 
     def __init__(self, kept: int = _KEPT) -> None:
         super().__init__()
-        self._in_use: WeakValueDictionary[tuple, T] = WeakValueDictionary()
+        self._in_use: WeakTable[T] = WeakTable()
         self._kept = kept
 
     def revive(self, key: tuple) -> T | None:
@@ -42,7 +64,7 @@ class InternTable(dict[tuple, T]):
 
     def add(self, key: tuple, value: T) -> T:
         """Adds a new object, and returns the one to use: another thread's if that was faster."""
-        value = self._in_use.setdefault(key, value)
+        value = self._in_use.add(key, value)
         self._keep(key, value)
         return value
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
-from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import Access, IndexMap
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.index_expr import IndexExpr, evaluate
+from metaop.unified_graph.interning import WeakTable
 from metaop.unified_graph.symbolic import SymFloat, SymInt, is_symbolic
 
 Shape = tuple[int, ...]
@@ -56,7 +56,7 @@ class Node:
     """
 
     __slots__ = ("op", "inputs", "shape", "dtype", "__weakref__")
-    _table: ClassVar[WeakValueDictionary[tuple, Node]] = WeakValueDictionary()
+    _table: ClassVar[WeakTable[Node]] = WeakTable()
     # Set by the elementwise room: builds the node of a scalar function by its name.
     apply: ClassVar[Callable[..., Node]]
     # Set by the elementwise room: converts a node to another dtype.
@@ -72,7 +72,7 @@ class Node:
         if node is None:
             node = object.__new__(cls)
             node.op, node.inputs, node.shape, node.dtype = key
-            cls._table[key] = node
+            return cls._table.add(key, node)
         return node
 
     @property

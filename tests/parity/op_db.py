@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.testing._internal import common_utils
+from torch.testing._internal.opinfo import core
 
 import metaop
 from tests.parity.names import resolve
@@ -26,7 +26,7 @@ metaop.set_default_device(PLACE)
 
 # The database looks through the whole stack for a unittest that asks for a sample, which takes a
 # quarter of all the time. There is none here.
-common_utils.extract_test_fn = lambda: None
+core.extract_test_fn = lambda: None
 
 DTYPES = (torch.float64, torch.float32, torch.int64, torch.bool)
 COMPLEX = (torch.complex128, torch.complex64)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -12,11 +15,12 @@ from metaop.fusion.inline import _without_reads
 from metaop.fusion.kernel import box_axes
 from metaop.operators.activations import softmax
 from metaop.unified_graph import composite
+from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.access import IndexMap, _axes
 from metaop.unified_graph.composite import Composite
 from metaop.unified_graph.index_expr import Atom, IndexExpr, axis
 from metaop.unified_graph.interning import InternTable
-from metaop.unified_graph.node import Node
+from metaop.unified_graph.node import Node, input_node
 from metaop.unified_graph.tensor_type import TensorType
 
 
@@ -35,6 +39,32 @@ def test_things_in_use_stay_the_only_ones() -> None:
     assert table.get(("used",)) is used
     assert table.add(("used",), _Thing()) is used
     assert table.revive((0,)) is None
+
+
+def test_threads_that_make_a_thing_at_once_get_the_same() -> None:
+    """As when a server records a network while another thread exports the same one."""
+    size, count, threads = 200, 40, 4
+    start = threading.Barrier(threads)
+
+    def make(_: int) -> list[list[Node]]:
+        made = []
+        for length in range(1, count):
+            start.wait(60)
+            x = input_node(0, (length, 3), dtypes.float32)
+            nodes = [x + 1000.0 * length + k for k in range(size)]
+            made.append(nodes + [row + 0.5 for row in nodes])
+        return made
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(threads) as pool:
+            first, *others = pool.map(make, range(threads))
+    finally:
+        sys.setswitchinterval(interval)
+    for other in others:
+        for left, right in zip(first, other):
+            assert all(one is another for one, another in zip(left, right))
 
 
 def test_expressions_stay_interned_when_their_table_is_emptied() -> None:
