@@ -65,12 +65,12 @@ def test_a_new_number_of_steps_compiles_nothing(
         monkeypatch.setenv("METAOP_SIZES", "any" if mode == "1" else "exact")
         executor.clear_programs()
         step, losses[mode] = language_model(reads), []
-        for number, text in enumerate(texts if mode == "1" else texts[:4]):
+        for number, text in enumerate(texts if mode == "1" else texts[:2]):
             before = compiled()
             losses[mode].append(float(step(mo.from_numpy(text))))
             if mode == "1" and number >= 4:
                 assert compiled() == before, text.shape
-    np.testing.assert_allclose(losses["1"][:4], losses["0"], rtol=1e-12)
+    np.testing.assert_allclose(losses["1"][:2], losses["0"], rtol=1e-12)
 
 
 def test_slices_of_every_step_count() -> None:

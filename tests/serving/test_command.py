@@ -26,6 +26,9 @@ def refuses(host: str, port: int) -> bool:
         socket.create_connection((host, port), 60).close()
     except ConnectionRefusedError:
         return True
+    except ConnectionResetError:
+        # The server stopped listening while this connection waited to be accepted.
+        return False
     return False
 
 
