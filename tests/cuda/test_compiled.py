@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(
     not nvrtc.is_available(), reason="NVRTC is missing: pip install 'nvidia-cuda-nvrtc==13.0.*'"
 )
 
-_ARCHITECTURES = ("sm_80", "sm_90")
+_ARCHITECTURES = (pytest.param("sm_80", marks=pytest.mark.nightly), "sm_90")
 _REGISTERS = 64
 # Two blocks of 256 threads fit a multiprocessor with 128 registers a thread, three of 128 with 168.
 _MOST_REGISTERS = {"contraction": 168}

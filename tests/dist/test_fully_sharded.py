@@ -17,7 +17,7 @@ from tests.dist.jobs import check_done, needs_mpi, run_all
 pytestmark = [pytest.mark.mpi, needs_mpi]
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", [pytest.param(2, marks=pytest.mark.nightly), 4])
 def test_sharded_modules_agree_with_one_process(ranks: int) -> None:
     check_done("fully_sharded", ranks, run_all(ranks, "fully_sharded"))
 
