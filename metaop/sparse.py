@@ -199,6 +199,7 @@ def _typed(name: str, dtype: DType) -> Callable[..., SparseTensor]:
 
 FloatTensor = _typed("FloatTensor", metaop.float32)
 DoubleTensor = _typed("DoubleTensor", metaop.float64)
+HalfTensor = _typed("HalfTensor", metaop.float16)
 LongTensor = _typed("LongTensor", metaop.int64)
 
 

@@ -11,7 +11,10 @@ from typing import Any
 
 from metaop.convert.tables import (
     ABSENT_HINTS,
+    FUNCTIONALS_IN_C,
+    FUNCTIONS_IN_PYTHON,
     MEANINGS,
+    PACKAGES_IN_C,
     PUBLIC_PACKAGES,
     PYTORCHS_OPERATORS,
     REGISTRY,
@@ -112,6 +115,19 @@ def _import(path: str) -> Any:
         return importlib.import_module(path)
     except ImportError:
         return _NOTHING
+
+
+def becomes_a_method(name: str) -> bool:
+    """Whether a function is written in C by PyTorch and in Python here.
+
+    A class that has the one as an attribute does not pass `self` to it; with the other it would.
+    """
+    package, _, function = name.rpartition(".")
+    if package == "torch.nn.functional":
+        in_c = function in FUNCTIONALS_IN_C
+    else:
+        in_c = package in PACKAGES_IN_C and name not in FUNCTIONS_IN_PYTHON
+    return in_c and inspect.isfunction(lookup(name).value)
 
 
 def hint_for(name: str) -> str:

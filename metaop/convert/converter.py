@@ -11,7 +11,14 @@ from dataclasses import dataclass, field
 import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider, ScopeProvider
 
-from metaop.convert.catalogue import Target, argument_problem, hint_for, is_foreign, lookup
+from metaop.convert.catalogue import (
+    Target,
+    argument_problem,
+    becomes_a_method,
+    hint_for,
+    is_foreign,
+    lookup,
+)
 from metaop.convert.dynamic import (
     convert_annotation_text,
     convert_membership,
@@ -344,6 +351,20 @@ class _Converter(cst.CSTVisitor):
     def leave_Annotation(self, original_node: cst.Annotation) -> None:
         self.annotations -= 1
 
+    def visit_ClassDef_body(self, node: cst.ClassDef) -> None:
+        lines = [line for line in node.body.body if isinstance(line, cst.SimpleStatementLine)]
+        for statement in (statement for line in lines for statement in line.body):
+            for value in _assigned(statement):
+                self._keep_static(value)
+
+    def _keep_static(self, node: cst.BaseExpression) -> None:
+        """`act = torch.relu` in a class → `act = staticmethod(metaop.relu)`: no method either."""
+        reference = None if self._is_patched(dotted(node) or "") else self.resolver.reference(node)
+        if reference is not None and becomes_a_method(reference.name):
+            text = f"staticmethod({reference.text})"
+            self.note(node, reference.name, Verdict.CONVERTED, f"now {text}")
+            self.replace_whole(node, text)
+
     def visit_Decorator(self, node: cst.Decorator) -> None:
         if self.foreign:
             convert_decorator(self, node)
@@ -367,6 +388,18 @@ class _Converter(cst.CSTVisitor):
 
     def visit_NameItem(self, node: cst.NameItem) -> bool:
         return False
+
+
+def _assigned(statement: cst.BaseSmallStatement) -> list[cst.BaseExpression]:
+    """The values that an assignment gives to names, each element of a tuple if it is unpacked."""
+    if isinstance(statement, cst.AnnAssign) and statement.value is not None:
+        return [statement.value]
+    if not isinstance(statement, cst.Assign):
+        return []
+    unpacked = any(isinstance(target.target, cst.Tuple) for target in statement.targets)
+    if unpacked and isinstance(statement.value, cst.Tuple):
+        return [element.value for element in statement.value.elements]
+    return [statement.value]
 
 
 def dotted_root(alias: cst.ImportAlias) -> str:

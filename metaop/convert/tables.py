@@ -72,11 +72,13 @@ RENAMED = {
     "torch.compiler.compile": "metaop.compile",
     "torch.torch": "metaop",
     "torch.nn.modules.module._IncompatibleKeys": "metaop.nn.module_state.IncompatibleKeys",
+    "torch.dsmm": "metaop.mm",
     "torch._standard_gamma": "metaop.distributions.gamma_samples.standard_gamma",
     "torch._vmap_internals._vmap": "metaop.func.vmap",
     "torch.distributions.transforms._InverseTransform": (
         "metaop.distributions.transforms.transform._InverseTransform"
     ),
+    "torch.distributions.utils._standard_normal": "metaop.distributions.utils.standard_normal",
     "torch.distributions.utils._sum_rightmost": "metaop.distributions.utils.sum_rightmost",
     "torch.nn.utils.stateless._reparametrize_module": "metaop.nn.utils.stateless.reparametrised",
     "torch.nn.utils.clip_grad_norm": "metaop.nn.utils.clip_grad_norm_",
@@ -181,6 +183,46 @@ PYTORCHS_OPERATORS = frozenset(
         *("import_module", "inductor", "load_library", "loaded_libraries", "mkl", "mkldnn"),
         *("onednn", "prim", "prims", "profiler", "quantized", "sparse", "torchaudio"),
         *("torchvision", "video"),
+    )
+)
+
+# Packages whose functions PyTorch writes in C: as attributes of a class they are no methods.
+PACKAGES_IN_C = ("torch", "torch.fft", "torch.linalg", "torch.sparse", "torch.special")
+
+# The functions of these packages that PyTorch writes in Python.
+FUNCTIONS_IN_PYTHON = frozenset(
+    (
+        *("torch.atleast_1d", "torch.atleast_2d", "torch.atleast_3d", "torch.block_diag"),
+        *("torch.broadcast_shapes", "torch.broadcast_tensors", "torch.cartesian_prod"),
+        *("torch.cdist", "torch.chain_matmul", "torch.compile", "torch.cond", "torch.einsum"),
+        *("torch.is_storage", "torch.is_tensor", "torch.load", "torch.lu", "torch.manual_seed"),
+        *("torch.matrix_rank", "torch.meshgrid", "torch.norm", "torch.pca_lowrank", "torch.save"),
+        *("torch.seed", "torch.set_default_device", "torch.set_default_dtype"),
+        *("torch.set_default_tensor_type", "torch.set_printoptions", "torch.set_rng_state"),
+        *("torch.sparse.sum", "torch.split", "torch.stft", "torch.svd_lowrank", "torch.tensordot"),
+        *("torch.typename", "torch.unique", "torch.unique_consecutive", "torch.unravel_index"),
+        *("torch.use_deterministic_algorithms", "torch.vmap", "torch.while_loop"),
+        *("torch.are_deterministic_algorithms_enabled", "torch.from_dlpack"),
+        *("torch.get_default_device", "torch.get_deterministic_debug_mode"),
+        *("torch.get_device_module", "torch.get_float32_matmul_precision", "torch.get_rng_state"),
+        *("torch.initial_seed", "torch.is_deterministic_algorithms_warn_only_enabled"),
+        *("torch.is_warn_always_enabled", "torch.set_deterministic_debug_mode"),
+        *("torch.set_float32_matmul_precision", "torch.set_warn_always", "torch.sym_float"),
+        *("torch.sym_int", "torch.sym_ite", "torch.sym_max", "torch.sym_min", "torch.sym_not"),
+        *("torch.sym_sqrt", "torch.sym_sum"),
+    )
+)
+
+# The functions of `torch.nn.functional` that PyTorch writes in C.
+FUNCTIONALS_IN_C = frozenset(
+    (
+        *("adaptive_avg_pool1d", "avg_pool1d", "avg_pool2d", "avg_pool3d", "bilinear", "celu_"),
+        *("channel_shuffle", "conv1d", "conv2d", "conv3d", "conv_tbc", "conv_transpose1d"),
+        *("conv_transpose2d", "conv_transpose3d", "cosine_similarity", "elu_", "gelu"),
+        *("hardshrink", "hardtanh_", "leaky_relu_", "linear", "logsigmoid"),
+        *("native_channel_shuffle", "one_hot", "pairwise_distance", "pdist", "pixel_shuffle"),
+        *("pixel_unshuffle", "prelu", "relu_", "rrelu_", "scaled_dot_product_attention", "selu_"),
+        *("softplus", "softshrink", "threshold_"),
     )
 )
 

@@ -46,6 +46,7 @@ class Distribution:
             for name, constraint in self.arg_constraints.items():
                 if not is_dependent(constraint) and not self._is_derived(name):
                     self._check(name, constraint, getattr(self, name))
+        super().__init__()  # a class of the user may be a module too
 
     def _is_derived(self, name: str) -> bool:
         """Whether a parameter is computed from another one that was given."""

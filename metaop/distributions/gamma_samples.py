@@ -23,7 +23,7 @@ _BLOCK = 256
 def standard_gamma(concentration: Tensor) -> Tensor:
     """One sample of rate 1 for each element of `concentration`."""
     shapes = concentration.detach()._array().astype(np.float64)
-    drawn = host_random(None).standard_gamma(shapes)
+    drawn = host_random(None).standard_gamma(shapes, shapes.shape)
     values = drawn.astype(concentration.dtype.numpy)
 
     def backward(

@@ -8,11 +8,10 @@ from typing import Any
 
 from metaop.distributions import constraints
 from metaop.distributions.distribution import Distribution
-from metaop.distributions.utils import lazy_property
+from metaop.distributions.utils import lazy_property, standard_normal
 from metaop.errors import ArgumentError
 from metaop.tensor.core import Tensor
 from metaop.tensor.functions.joining import broadcast_shapes
-from metaop.tensor.functions.random import randn
 from metaop.tensor.functions.ranges import eye
 from metaop.tensor.linear_algebra.decompositions import cholesky, inv, solve_triangular
 
@@ -37,8 +36,6 @@ def given_matrix(matrices: dict[str, Tensor | None]) -> tuple[str, Tensor]:
 class OfFactor(Distribution):
     """A distribution that keeps the lower Cholesky factor of its covariance."""
 
-    scale_tril: Tensor
-
     def _start(
         self, batch: Sequence[int], event: Sequence[int], given: tuple[str, Tensor], check: Any
     ) -> None:
@@ -48,11 +45,18 @@ class OfFactor(Distribution):
         setattr(self, name, matrix.expand(*shape))
         Distribution.__init__(self, batch, event, check)
         if name != "scale_tril":
-            covariance = inv(matrix) if name == "precision_matrix" else matrix
-            self.scale_tril = cholesky(covariance).expand(*shape)
+            matrix = cholesky(inv(matrix) if name == "precision_matrix" else matrix)
+        # Subclasses of users may read this name, or make it a property of their own.
+        self._unbroadcasted_scale_tril = matrix.expand(*shape)
 
     def _is_derived(self, name: str) -> bool:
         return name not in vars(self)
+
+    @lazy_property
+    def scale_tril(self) -> Tensor:
+        """The lower Cholesky factor of the covariance."""
+        factor = self._unbroadcasted_scale_tril
+        return factor.expand(*self._batch_shape, *factor.shape[-2:])
 
     @lazy_property
     def covariance_matrix(self) -> Tensor:
@@ -101,7 +105,7 @@ class _Normal(Distribution):
         return self.loc
 
     def _noise(self, shape: Sequence[int]) -> Tensor:
-        return randn(tuple(shape), dtype=self.loc.dtype, device=self.loc.device)
+        return standard_normal(shape, self.loc.dtype, self.loc.device)
 
     def log_prob(self, value: Tensor) -> Tensor:
         self._validate_sample(value)

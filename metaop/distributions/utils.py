@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -10,10 +11,12 @@ from metaop.nn import functional as F
 from metaop.tensor.core import Tensor
 from metaop.tensor.functions.creation import as_tensor
 from metaop.tensor.functions.joining import broadcast_tensors
+from metaop.tensor.functions.random import randn
 from metaop.tensor.functions.ranges import arange
 from metaop.tensor.grad_mode import enable_grad
 from metaop.tensor.promotion import defaults
 from metaop.tensor.type_info import finfo
+from metaop.unified_graph.dtype import DType
 
 __all__ = [
     "broadcast_all",
@@ -60,6 +63,11 @@ def probs_to_logits(probs: Tensor, is_binary: bool = False) -> Tensor:
 def logits_to_probs(logits: Tensor, is_binary: bool = False) -> Tensor:
     """The probabilities whose logarithms, or log-odds, are `logits`."""
     return logits.sigmoid() if is_binary else F.softmax(logits, -1)
+
+
+def standard_normal(shape: Sequence[int], dtype: DType | None, device: Any) -> Tensor:
+    """Samples of the normal distribution with mean 0 and deviation 1, without a gradient."""
+    return randn(tuple(shape), dtype=dtype, device=device)
 
 
 def sum_rightmost(value: Tensor, count: int) -> Tensor:

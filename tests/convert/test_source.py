@@ -247,6 +247,12 @@ def test_packages_around_pytorch(before: str, after: str) -> None:
             "_sum_rightmost(x, 1)",
         ),
         (
+            "from torch.distributions.utils import _standard_normal\n_standard_normal(n, t, d)",
+            "from metaop.distributions.utils import standard_normal as _standard_normal\n"
+            "_standard_normal(n, t, d)",
+        ),
+        ("import torch\ntorch.dsmm(x, y)", "import metaop\nmetaop.mm(x, y)"),
+        (
             "import torch\ntorch.distributions.transforms._InverseTransform",
             "import metaop\nmetaop.distributions.transforms.transform._InverseTransform",
         ),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import sys
 import textwrap
 from pathlib import Path
@@ -12,6 +14,8 @@ import pytest
 pytest.importorskip("libcst")
 pytest.importorskip("torch")
 from metaop.convert import Verdict, convert_path, convert_source
+from metaop.convert.catalogue import becomes_a_method, lookup
+from metaop.convert.tables import PACKAGES_IN_C
 
 # Each sets `result`, from which nothing of PyTorch can be told.
 SAME: dict[str, str] = {
@@ -36,6 +40,28 @@ SAME: dict[str, str] = {
 
         x = torch.tensor([-1.0, 2.0])
         result = [f(x).tolist() for f in relu]
+        """,
+    "functions in C as attributes of a class, which are no methods": """
+        import dataclasses
+        import torch
+        import torch.nn.functional as F
+        from torch import tanh
+
+        class Layer:
+            act = torch.relu
+            curve: object = F.softplus
+            first, (second) = tanh, torch.sign
+            norm = torch.norm
+            pair = (torch.relu, torch.neg)
+
+        @dataclasses.dataclass
+        class Options:
+            act: object = torch.sigmoid
+
+        x, layer = torch.tensor([-1.0, 2.0]), Layer()
+        functions = [layer.act, layer.curve, layer.first, layer.second, Layer.act, *layer.pair]
+        result = [f(x).round().tolist() for f in (*functions, Options().act)]
+        result += [hasattr(layer.norm, "__self__"), dataclasses.fields(Options)[0].name]
         """,
     "a decorator of the standard library that is told what it replaces": """
         import torch
@@ -515,6 +541,14 @@ def test_what_is_reached_by_other_ways_is_converted(name: str) -> None:
     assert again.text == conversion.text
     marked = [one for one in conversion.findings if one.verdict is Verdict.UNSUPPORTED]
     assert not [one for one in marked if "nowhere" not in one.name], marked
+
+
+@pytest.mark.parametrize("package", [*PACKAGES_IN_C, "torch.nn.functional"])
+def test_it_is_known_which_functions_pytorch_writes_in_c(package: str) -> None:
+    for name, function in vars(importlib.import_module(package)).items():
+        path = f"{package}.{name}"
+        if not name.startswith("_") and inspect.isfunction(lookup(path).value):
+            assert becomes_a_method(path) is not hasattr(function, "__get__"), path
 
 
 @pytest.mark.parametrize("name", REPORTED)

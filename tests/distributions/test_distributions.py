@@ -215,7 +215,8 @@ def test_forms_of_a_covariance(name: str, form: str) -> None:
     given = {"loc": normal(3)} if name == "MultivariateNormal" else {"df": np.array(4.5)}
     arguments = {**given, form: matrix}
     ours, theirs = made(D, name, from_numpy, arguments), made(T, name, to_torch, arguments)
-    for what in ("covariance_matrix", "precision_matrix", "scale_tril", "mean", "variance"):
+    matrices = ("covariance_matrix", "precision_matrix", "scale_tril", "_unbroadcasted_scale_tril")
+    for what in (*matrices, "mean", "variance"):
         assert_close(getattr(ours, what), getattr(theirs, what))
     assert_close(ours.entropy(), theirs.entropy())
     wrong = {**arguments, form: -matrix}
@@ -223,6 +224,22 @@ def test_forms_of_a_covariance(name: str, form: str) -> None:
         made(D, name, from_numpy, wrong)
     with pytest.raises(ValueError, match="Exactly one"):
         made(D, name, from_numpy, {**arguments, "scale_tril": matrix, "precision_matrix": matrix})
+
+
+def test_a_factor_that_a_subclass_computes() -> None:
+    class Lazy(D.MultivariateNormal):
+        def __init__(self, loc: metaop.Tensor, factor: metaop.Tensor) -> None:
+            self.loc, self.factor = loc, factor
+            D.Distribution.__init__(self, loc.shape[:-1], loc.shape[-1:])
+
+        @property
+        def _unbroadcasted_scale_tril(self) -> metaop.Tensor:
+            return self.factor
+
+    factor = from_numpy(np.linalg.cholesky(positive_definite(3, 3)))
+    lazy = Lazy(metaop.zeros(2, 3, dtype=factor.dtype), factor)
+    assert_close(lazy.scale_tril[1], to_torch(factor.numpy()))
+    assert_close(lazy.variance[1], to_torch(factor.square().sum(-1).numpy()))
 
 
 def test_matrices_of_a_low_rank() -> None:

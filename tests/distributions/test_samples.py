@@ -238,6 +238,13 @@ def test_gradients_reach_the_parameters_of_samples() -> None:
     assert scale.grad is not None
 
 
+@pytest.mark.parametrize("name", ["Gamma", "Beta", "StudentT", "Poisson", "VonMises"])
+def test_single_numbers(name: str) -> None:
+    parameters = [metaop.tensor(2.0)] * (1 if name in ("StudentT", "Poisson") else 2)
+    sample = getattr(D, name)(*parameters).sample()
+    assert sample.shape == () and sample.isfinite()
+
+
 def test_samples_without_gradients() -> None:
     for name in ("Bernoulli", "VonMises", "LKJCholesky"):
         with pytest.raises(NotImplementedError, match="sample"):

@@ -257,6 +257,32 @@ def test_transforms_into_sets(name: str, registry: str) -> None:
     assert bool(mine.check(ours(from_numpy(free.numpy()))).all())
 
 
+@pytest.mark.parametrize("root, distributions", [(metaop, D), (torch, T)])
+def test_transforms_and_distributions_that_are_modules(root, distributions) -> None:
+    class Scale(distributions.Transform, root.nn.Module):
+        domain = codomain = distributions.constraints.real
+        bijective = True
+        __hash__ = root.nn.Module.__hash__
+
+        def __init__(self) -> None:
+            super().__init__(cache_size=1)
+            self.factor = root.nn.Parameter(root.ones(2))
+
+        def _call(self, x):
+            return x * self.factor
+
+    class Learned(distributions.Normal, root.nn.Module):
+        def __init__(self) -> None:
+            super().__init__(0.0, 1.0)
+            self.factor = root.nn.Parameter(root.ones(2))
+
+    scale, x = Scale(), root.ones(2)
+    y = scale(x)
+    assert scale._cached_x_y[0] is x and scale._cached_x_y[1] is y
+    assert [len(list(one.parameters())) for one in (scale, Learned())] == [1, 1]
+    assert Learned().log_prob(x).shape == (2,)
+
+
 def test_registries_of_the_users_own() -> None:
     class Even(D.constraints.Constraint):
         def check(self, value):

@@ -42,6 +42,8 @@ def test_coordinates_stand_for_a_dense_tensor() -> None:
     sparse = coordinates()
     assert sparse.shape == SIZE and sparse.dtype is metaop.float64 and sparse.is_sparse
     assert sparse._nnz() == 6 and sparse.sparse_dim() == 2 and sparse.dense_dim() == 0
+    np.testing.assert_allclose(sparse.mT.to_dense().numpy(), DENSE.T)
+    assert sparse.ndimension() == 2 and sparse.nelement() == 30 and not sparse.is_cuda
     np.testing.assert_allclose(sparse.to_dense().numpy(), DENSE)
     assert metaop.sparse_coo_tensor(PLACES, VALUES).shape == (4, 5)
     assert metaop.sparse_coo_tensor((2, 3)).to_dense().tolist() == [[0.0] * 3] * 2
@@ -174,6 +176,8 @@ def test_diagonals_and_old_names() -> None:
     np.testing.assert_array_equal(found.to_dense().numpy(), wanted)
     old = metaop.sparse.FloatTensor(metaop.tensor(PLACES), metaop.tensor(VALUES), SIZE)
     assert old.dtype is metaop.float32
+    half = metaop.sparse.HalfTensor(metaop.tensor(PLACES), metaop.tensor(VALUES), SIZE)
+    assert half.dtype is metaop.float16
     assert "nnz=6, layout=metaop.sparse_coo" in repr(old)
 
 

@@ -40,11 +40,12 @@ class Transform:
             raise ArgumentError("cache_size must be 0 or 1", fix="pass cache_size=0 or 1")
         self._cache_size = cache_size
         self._inv: Transform | None = None
-        self._cached: tuple[Any, Any] = (None, None)
+        self._cached_x_y: tuple[Any, Any] = (None, None)
+        super().__init__()  # a class of the user may be a module too
 
     def __getstate__(self) -> dict[str, Any]:
         # The inverse refers back to this object; `inv` makes it again.
-        return {**vars(self), "_inv": None, "_cached": (None, None)}
+        return {**vars(self), "_inv": None, "_cached_x_y": (None, None)}
 
     @property
     def event_dim(self) -> int:
@@ -83,19 +84,19 @@ class Transform:
 
     def __call__(self, x: Tensor) -> Tensor:
         """The results for arguments."""
-        if self._cached[0] is x and x is not None:
-            return self._cached[1]
+        if self._cached_x_y[0] is x and x is not None:
+            return self._cached_x_y[1]
         y = self._call(x)
         if self._cache_size:
-            self._cached = x, y
+            self._cached_x_y = x, y
         return y
 
     def _inv_call(self, y: Tensor) -> Tensor:
-        if self._cached[1] is y and y is not None:
-            return self._cached[0]
+        if self._cached_x_y[1] is y and y is not None:
+            return self._cached_x_y[0]
         x = self._inverse(y)
         if self._cache_size:
-            self._cached = x, y
+            self._cached_x_y = x, y
         return x
 
     def _call(self, x: Tensor) -> Tensor:

@@ -308,7 +308,7 @@ def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
     >>> metaop.poisson(metaop.full((10000,), 4.0)).mean().round()
     tensor(4.)
     """
-    found = host_random(generator).poisson(input.detach()._array())
+    found = host_random(generator).poisson(input.detach()._array(), tuple(input.shape))
     return from_array(found.astype(input.dtype.numpy), input.dtype).to(device=input.device)
 
 

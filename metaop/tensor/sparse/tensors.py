@@ -101,11 +101,19 @@ class SparseTensor:
         self._held.requires_grad_(requires_grad)
         return self
 
+    @property
+    def is_cuda(self) -> bool:
+        return self._held.is_cuda
+
     def dim(self) -> int:
         return self.ndim
 
+    ndimension = dim
+
     def numel(self) -> int:
         return self.shape.numel()
+
+    nelement = numel
 
     def size(self, dim: int | None = None) -> Any:
         return self.shape if dim is None else self.shape[dim]
@@ -362,6 +370,10 @@ class SparseTensor:
         order[first], order[second] = second, first
         shape = [self.shape[k] for k in order]
         return SparseTensor(self._coordinates[order[:count]], self._held, shape)
+
+    @property
+    def mT(self) -> SparseTensor:
+        return self.transpose(-2, -1)
 
     # --- computing ------------------------------------------------------------------------------
 
