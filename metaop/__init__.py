@@ -118,7 +118,7 @@ _ELSEWHERE_BY_MODULE = {
     """,
     "nn.functional.native": "constant_pad_nd grid_sampler grid_sampler_2d grid_sampler_3d",
     "serialization": "load save",
-    "sparse": "spmm",
+    "sparse": "dsmm hsmm hspmm smm spmm sspaddmm",
     "symbolic_sizes": """
         SymBool SymFloat SymInt sym_float sym_int sym_ite sym_max sym_min sym_not sym_sqrt sym_sum
     """,

@@ -235,6 +235,10 @@ def _log_api_usage_once(event: str) -> None:
     """Does nothing: metaop collects no usage statistics."""
 
 
+def _set_logs(**levels: Any) -> None:
+    """Does nothing: what PyTorch's compiler logs is what `metaop.inspect` shows."""
+
+
 def _shape_as_tensor(input: Tensor) -> Tensor:
     """The shape as a tensor."""
     return tensor(list(input.shape))

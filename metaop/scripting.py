@@ -24,6 +24,7 @@ from metaop.tensor.core import Tensor
 from metaop.unified_graph.tracing import state
 
 __all__ = [
+    "Error",
     "Final",
     "ScriptFunction",
     "ScriptModule",
@@ -51,6 +52,10 @@ __all__ = [
 _Anything = TypeVar("_Anything")
 
 ScriptFunction = Callable
+
+
+class Error(RuntimeError):
+    """What PyTorch's scripts raise; functions here raise errors of their own."""
 
 
 class TracerWarning(Warning):

@@ -99,7 +99,65 @@ def sampled_addmm(
     return input._with(beta * input._values() + alpha * (rows * columns).sum(1))
 
 
-spmm = mm
+def _product_by_rows(matrix: SparseTensor, other: Tensor) -> tuple[np.ndarray, Any]:
+    """The rows of a matrix that store elements, and these rows of its product with a dense one."""
+    coordinates = matrix._coordinates
+    rows, which = np.unique(coordinates[0], return_inverse=True)
+    places = np.stack([which.reshape(-1), coordinates[1]])
+    compact = SparseTensor(places, matrix._values(), (len(rows), matrix.shape[1]))
+    return rows, sparse_matmul(compact, other)
+
+
+def hspmm(mat1: SparseTensor, mat2: Tensor) -> SparseTensor:
+    """A sparse matrix times a dense one, as sparse rows that are dense: (N, K), (K, M) -> (N, M).
+
+    >>> matrix = metaop.sparse_coo_tensor([[1], [0]], [2.0], (3, 2))
+    >>> metaop.hspmm(matrix, metaop.ones(2, 2)).coalesce().indices()
+    tensor([[1]])
+    """
+    rows, product = _product_by_rows(mat1, mat2)
+    return SparseTensor(rows[None], product, (mat1.shape[0], *product.shape[1:]), is_coalesced=True)
+
+
+def smm(input: SparseTensor, mat: Tensor) -> SparseTensor:
+    """A sparse matrix times a dense one, as a sparse matrix: (N, K), (K, M) -> (N, M).
+
+    It stores all elements of the rows in which `input` stores any.
+
+    >>> matrix = metaop.sparse_coo_tensor([[1], [0]], [2.0], (3, 2))
+    >>> metaop.smm(matrix, metaop.ones(2, 1))
+    tensor(indices=tensor([[1],
+                           [0]]),
+           values=tensor([2.]),
+           size=(3, 1), nnz=1, layout=metaop.sparse_coo)
+    """
+    rows, product = _product_by_rows(input, mat)
+    columns = product.shape[1]
+    places = np.stack([np.repeat(rows, columns), np.tile(np.arange(columns), len(rows))])
+    size = input.shape[0], columns
+    return SparseTensor(places, product.reshape(-1), size, is_coalesced=True)
+
+
+def sspaddmm(
+    input: SparseTensor,
+    mat1: SparseTensor,
+    mat2: Tensor,
+    *,
+    beta: float = 1.0,
+    alpha: float = 1.0,
+) -> SparseTensor:
+    """`beta * input + alpha * smm(mat1, mat2)`: (N, M), (N, K), (K, M) -> (N, M).
+
+    >>> matrix = metaop.sparse_coo_tensor([[1], [0]], [2.0], (2, 2))
+    >>> metaop.sspaddmm(matrix, matrix, metaop.eye(2), alpha=10).to_dense()
+    tensor([[ 0.,  0.],
+            [22.,  0.]])
+    """
+    return input * beta + smm(mat1, mat2) * alpha
+
+
+spmm = dsmm = mm
+hsmm = hspmm
 
 
 def addmm(
@@ -122,7 +180,7 @@ def sum(input: SparseTensor, dim: Any = None, dtype: DType | None = None) -> Any
     >>> metaop.sparse.sum(matrix)
     tensor(5.)
     """
-    return input.sum(dim, dtype)
+    return input.sum(dim, dtype=dtype)
 
 
 def softmax(input: SparseTensor, dim: int, *, dtype: DType | None = None) -> SparseTensor:

@@ -4,6 +4,30 @@ Generated code uses none of these libraries. What a switch says about precision 
 holds anyway: CPU kernels are deterministic, and float32 products are computed in float32.
 """
 
-from metaop.backends import cuda, cudnn, mha, mkl, mkldnn, mps, nnpack, openmp, opt_einsum
+from metaop.backends import (
+    cuda,
+    cudnn,
+    dynamo,
+    inductor,
+    mha,
+    mkl,
+    mkldnn,
+    mps,
+    nnpack,
+    openmp,
+    opt_einsum,
+)
 
-__all__ = ["cuda", "cudnn", "mha", "mkl", "mkldnn", "mps", "nnpack", "openmp", "opt_einsum"]
+__all__ = [
+    "cuda",
+    "cudnn",
+    "dynamo",
+    "inductor",
+    "mha",
+    "mkl",
+    "mkldnn",
+    "mps",
+    "nnpack",
+    "openmp",
+    "opt_einsum",
+]

@@ -72,7 +72,6 @@ RENAMED = {
     "torch.compiler.compile": "metaop.compile",
     "torch.torch": "metaop",
     "torch.nn.modules.module._IncompatibleKeys": "metaop.nn.module_state.IncompatibleKeys",
-    "torch.dsmm": "metaop.mm",
     "torch._standard_gamma": "metaop.distributions.gamma_samples.standard_gamma",
     "torch._vmap_internals._vmap": "metaop.func.vmap",
     "torch.distributions.transforms._InverseTransform": (
@@ -98,6 +97,9 @@ RENAMED = {
     "torch._dynamo.mark_dynamic": "metaop.mark_dynamic",
     "torch._dynamo.mark_static": "metaop.mark_static",
     "torch._dynamo.maybe_mark_dynamic": "metaop.mark_dynamic",
+    "torch._dynamo.config": "metaop.backends.dynamo",
+    "torch._inductor.config": "metaop.backends.inductor",
+    "torch._logging.set_logs": "metaop.environment._set_logs",
     "torch.autograd.function.FunctionCtx": "metaop.autograd.function.Context",
     "torch.fx.experimental.proxy_tensor.get_proxy_mode": "metaop.scripting._get_tracing_state",
     "torch._subclasses.fake_tensor.is_fake": "metaop.scripting._is_fake",

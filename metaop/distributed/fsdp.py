@@ -26,6 +26,7 @@ from metaop.distributed.fully_shard import (
     fully_shard,
     register_fsdp_forward_method,
     shard,
+    summoned,
 )
 from metaop.distributed.process_group import ProcessGroup, check_whole_group
 from metaop.distributed.state_dict import (
@@ -214,6 +215,35 @@ class FullyShardedDataParallel(Wrapper):
             yield
         finally:
             self.wrapped.set_requires_gradient_sync(True)
+
+    @staticmethod
+    @contextmanager
+    def summon_full_params(
+        module: Module,
+        recurse: bool = True,
+        writeback: bool = True,
+        rank0_only: bool = False,
+        offload_to_cpu: bool = False,
+        with_grads: bool = False,
+    ) -> Iterator[None]:
+        """Has whole parameters on every rank until the block is left: those of all inner modules.
+
+        Without `recurse` only the module's own are whole. What is written into them stays, unless
+        `writeback` is false. They are in the memory of the rank's device, also on other ranks than
+        0. Raises ArgumentError for `rank0_only` together with `writeback`, and for `with_grads`.
+        """
+        if rank0_only and writeback:
+            raise ArgumentError(
+                "writeback=True and rank0_only=True is not supported",
+                fix="give writeback=False, or omit rank0_only",
+            )
+        if with_grads:
+            raise ArgumentError(
+                "summon_full_params does not support with_grads=True",
+                fix="call full_tensor() of the gradients before",
+            )
+        with summoned(module, recurse, writeback):
+            yield
 
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> Tensor:
         """Scales all gradients so that their norm is at most `max_norm`; returns it."""

@@ -8,7 +8,7 @@ each rank keeps its part. Parameters, gradients and the states of optimizers are
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache, wraps
 from typing import Any, NamedTuple, TypeVar
@@ -122,6 +122,34 @@ class _Group:
                 yield
         finally:
             self.is_whole = False
+
+    @contextmanager
+    def summoned(self, writeback: bool) -> Iterator[None]:
+        """Makes the parameters whole themselves until the block is left, then sharded again.
+
+        With `writeback` every rank keeps its parts of what they are then.
+        """
+        self.shard()
+        parameters, layouts = self.parameters(), self.layouts
+        before = [parameter.detach() for parameter in parameters]
+        wholes = [to_global(one, sbp=layouts[number].whole) for number, one in enumerate(before)]
+        realize(*(one.call for one in wholes))
+        for number, parameter in enumerate(parameters):
+            value, inner = to_local(wholes[number]), layouts[number].inner
+            parameter.data = value if inner is None else to_global(value, *inner)
+        self.is_whole = True
+        try:
+            yield
+        finally:
+            self.is_whole = False
+            for number, parameter in enumerate(parameters):
+                value, layout = before[number], layouts[number]
+                if writeback:
+                    value = parameter.detach()
+                    value = value if layout.inner is None else to_local(value)
+                    value = to_global(value, layout.placement, layout.whole, check_meta=False)
+                    value = to_global(value, sbp=layout.sharded)
+                parameter.data = value
 
     def gathered(self, parameters: Sequence[Tensor]) -> list[Tensor]:
         """This rank's parts of gathered parameters, all of which are sent together."""
@@ -356,6 +384,16 @@ def chosen_mesh(mesh: DeviceMesh | None, modules: Sequence[Module]) -> DeviceMes
 
 def _groups(module: Any) -> list[_Group]:
     return [one._group for one in module.modules() if isinstance(one, FSDPModule)]
+
+
+@contextmanager
+def summoned(module: Any, recurse: bool, writeback: bool) -> Iterator[None]:
+    """Makes a module's parameters whole until the block is left, with `recurse` inner ones too."""
+    groups = _groups(module)
+    with ExitStack() as stack:
+        for group in groups if recurse else groups[:1]:
+            stack.enter_context(group.summoned(writeback))
+        yield
 
 
 def _names(module: Module, ignored: set[Tensor]) -> list[list[str]]:

@@ -18,5 +18,5 @@ from metaop.tensor.linear_algebra import (
     lu, matrix_functions, norms, solutions,
 )
 from metaop.tensor.sharded import global_tensor, mesh_tensor
-from metaop.tensor.sparse import making
+from metaop.tensor.sparse import forms, making, moves
 from metaop.tensor import overrides

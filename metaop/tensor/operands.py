@@ -4,8 +4,9 @@ No argument is checked before the call. A function that fails is looked at after
 or an array without dimensions stands where a number belongs, the function is called again with its
 number, as PyTorch reads it; `int` and the other types of Python's numbers become dtypes. Numbers
 before the last tensor, the way of PyTorch before 1.5, go to the keywords that they have now, and
-keywords of PyTorch's other overloads to those of this one. Otherwise, if a parameter that is
-declared as `Tensor` got something else, the error names it. So calls with tensors pay one Python
+keywords of PyTorch's other overloads to those of this one. If a tensor is sparse, the function of
+sparse tensors of that name is called instead. Otherwise, if a parameter that is declared as
+`Tensor` got something else, the error names it. So calls with tensors pay one Python
 frame, which Python 3.11 calls cheaply.
 """
 
@@ -21,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from metaop.errors import ArgumentTypeError
+from metaop.errors import ArgumentTypeError, MetaopError, UnsupportedError
 from metaop.unified_graph.dtype import DType, from_python_type
 
 # The types of parameters that are tensors, and those of numbers that may stand beside them.
@@ -38,6 +39,8 @@ _OTHER_NAMES = {
     "split_size": "split_size_or_sections",
     "tensor_indices_or_sections": "indices_or_sections",
 }
+# Functions of sparse tensors under the names of those of dense ones (`sparse/forms.py`).
+SPARSE_FORMS: dict[str, Callable[..., Any]] = {}
 # Lower limits that are 0 where only the upper one is given.
 _LOWER_LIMITS = {"end": "start", "high": "low"}
 _BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
@@ -55,9 +58,9 @@ def names_operands(function: Callable[..., Any], module: str) -> Callable[..., A
     if any(p.kind not in _BY_POSITION or p.name in _OTHER_NAMES.values() for p in parameters):
         return update_wrapper(_of_any_arguments(function), function)
     names = tuple([parameter.name for parameter in parameters])
-    code = _template(len(names)).replace(co_varnames=(*names, "error", "numbers"))
+    code = _template(len(names)).replace(co_varnames=(*names, "error"))
     known = {"__name__": module, "function": function}
-    known |= {"with_numbers": with_numbers, "name_wrong_operand": name_wrong_operand}
+    known |= {"otherwise": otherwise}
     defaults = tuple([p.default for p in parameters if p.default is not Parameter.empty])
     named = update_wrapper(FunctionType(code, known, function.__name__, defaults), function)
     named.__module__ = module
@@ -69,10 +72,7 @@ def _of_any_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return function(*args, **kwargs)
         except Exception as error:
-            if numbers := with_numbers(function, error, args, kwargs):
-                return function(*numbers.args, **numbers.kwargs)
-            name_wrong_operand(function, error, args, kwargs)
-            raise
+            return otherwise(function, error, args, kwargs)
 
     return call
 
@@ -86,16 +86,66 @@ def call({names}):
     try:
         return function({names})
     except Exception as error:
-        if numbers := with_numbers(function, error, ({names},), {{}}):
-            return function(*numbers.args, **numbers.kwargs)
-        name_wrong_operand(function, error, ({names},), {{}})
-        raise
+        return otherwise(function, error, ({names},), {{}})
 """
     made: dict[str, Any] = {}
     exec(compile(text, __file__, "exec"), made)
     code = made["call"].__code__
     assert isinstance(code, CodeType)
     return code
+
+
+def _call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    return function(*args, **kwargs)
+
+
+def otherwise(
+    function: Callable[..., Any],
+    error: Exception,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    run: Callable[..., Any] = _call,
+    name: str = "",
+) -> Any:
+    """What a call that raised `error` gives if its arguments can be read in another way.
+
+    `run` calls a function with arguments, `name` is what users call it. Raises `error`, or an error
+    that says more, if they cannot.
+    """
+    if _is_sparse_call(function, args, kwargs):
+        if form := SPARSE_FORMS.get(function.__name__):
+            try:
+                return run(form, *args, **kwargs)
+            except MetaopError as refusal:
+                raise refusal from None  # that the other function takes no sparse tensors is clear
+        if isinstance(error, (AttributeError, TypeError, UnsupportedError)):
+            raise no_sparse_form(name or function.__name__) from error
+    if numbers := with_numbers(function, error, args, kwargs):
+        try:
+            return run(function, *numbers.args, **numbers.kwargs)
+        except Exception as other:
+            error, args, kwargs = other, numbers.args, numbers.kwargs
+    name_wrong_operand(function, error, args, kwargs, name)
+    raise error
+
+
+def _is_sparse_call(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> bool:
+    """Whether a function that is declared for dense tensors got a sparse one."""
+    values = [*args, *kwargs.values()]
+    values += [one for value in values if type(value) in (list, tuple) for one in value]
+    if not any(getattr(value, "is_sparse", False) is True for value in values):
+        return False
+    return all("SparseTensor" not in _words(p) for p in signature(function).parameters.values())
+
+
+def no_sparse_form(name: str) -> UnsupportedError:
+    """The error for a function that sparse tensors do not have, and a fix."""
+    return UnsupportedError(
+        f"{name} is not supported for sparse tensors",
+        fix="call .to_dense() first, or apply it to .coalesce().values()",
+    )
 
 
 def with_numbers(

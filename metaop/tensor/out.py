@@ -7,7 +7,7 @@ methods, operators and metaop's own calls do not pay for it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import wraps
+from functools import partial, wraps
 from inspect import Parameter, signature
 from types import FunctionType
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 from metaop.errors import ArgumentTypeError, GradientError
 from metaop.tensor.casting import without_casts
 from metaop.tensor.core import Tensor
-from metaop.tensor.operands import name_wrong_operand, names_operands, takes_tensors, with_numbers
+from metaop.tensor.operands import names_operands, otherwise, takes_tensors
 from metaop.tensor.resizing import resize_
 from metaop.tensor.writing import convert_for_write
 from metaop.unified_graph.recording import modes, next_sequence
@@ -42,13 +42,9 @@ def takes_out(function: Callable[..., Any], module: str) -> Callable[..., Any]:
         try:
             if out is None:
                 return function(*args, **kwargs)
-            with without_casts():
-                return _written(function.__name__, function(*args, **kwargs), out)
+            return _into(out, function, *args, **kwargs)
         except Exception as error:
-            if numbers := with_numbers(function, error, args, kwargs):
-                return with_out(*numbers.args, out=out, **numbers.kwargs)
-            name_wrong_operand(function, error, args, kwargs)
-            raise
+            return otherwise(function, error, args, kwargs, partial(_into, out))
 
     plain = signature(function)
     parameters = list(plain.parameters.values())
@@ -61,6 +57,13 @@ def takes_out(function: Callable[..., Any], module: str) -> Callable[..., Any]:
     with_out.__module__ = module
     with_out.__signature__ = plain.replace(parameters=parameters)  # type: ignore[attr-defined]
     return with_out
+
+
+def _into(out: Any, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    if out is None:
+        return function(*args, **kwargs)
+    with without_casts():
+        return _written(function.__name__, function(*args, **kwargs), out)
 
 
 def _written(name: str, result: Any, out: Any) -> Any:

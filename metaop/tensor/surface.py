@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from metaop.tensor.casting import IN_FLOAT32, IN_LOW_PRECISION, Function, Policy, casts_on_cpu
 from metaop.tensor.core import Tensor
-from metaop.tensor.operands import name_wrong_operand, names_operands, with_numbers
+from metaop.tensor.operands import names_operands, otherwise
 from metaop.tensor.writing import in_place as write_in_place
 
 
@@ -164,11 +164,14 @@ def _in_place_form(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         try:
             return write_in_place(self, function, *args, **kwargs)
         except Exception as error:
-            if numbers := with_numbers(function, error, (self, *args), kwargs):
-                _, *others = numbers.args
-                return write_in_place(self, function, *others, **numbers.kwargs)
-            name_wrong_operand(function, error, (self, *args), kwargs, function.__name__ + "_")
-            raise
+
+            def run(
+                function: Callable[..., Tensor], _: Tensor, *args: Any, **kwargs: Any
+            ) -> Tensor:
+                return write_in_place(self, function, *args, **kwargs)
+
+            name = function.__name__ + "_"
+            return otherwise(function, error, (self, *args), kwargs, run, name)
 
     method.__name__ = function.__name__ + "_"
     method.__doc__ = written_words(function)

@@ -251,7 +251,6 @@ def test_packages_around_pytorch(before: str, after: str) -> None:
             "from metaop.distributions.utils import standard_normal as _standard_normal\n"
             "_standard_normal(n, t, d)",
         ),
-        ("import torch\ntorch.dsmm(x, y)", "import metaop\nmetaop.mm(x, y)"),
         (
             "import torch\ntorch.distributions.transforms._InverseTransform",
             "import metaop\nmetaop.distributions.transforms.transform._InverseTransform",

@@ -201,3 +201,56 @@ def test_programs_with_private_words_run() -> None:
     assert names["sums"][0].tolist() == [4, 4]
     assert names["inside"] and names["filled"] == 300 and names["norms"] == (True, 0)
     assert names["handle"] and names["new"] and names["twice"] == 2
+
+
+SWITCHES = """
+import logging
+import torch
+import torch._dynamo.config as tracing
+import torch._inductor.config
+from torch._inductor import config as generated
+from torch.distributions.utils import _standard_normal
+
+torch._dynamo.config.suppress_errors = True
+torch._dynamo.config.cache_size_limit = 8 * torch._dynamo.config.cache_size_limit
+torch._inductor.config.triton.cudagraphs = True
+torch._logging.set_logs(dynamo=logging.INFO, graph_breaks=True)
+with torch._inductor.config.patch({"triton.cudagraphs": False}, max_autotune=True, new=1):
+    inside = generated.triton.cudagraphs, generated.max_autotune
+outside = generated.triton.cudagraphs, generated.max_autotune
+
+
+@torch._dynamo.config.patch("verbose", True)
+def called():
+    return tracing.verbose
+
+
+values = called(), tracing.verbose, tracing.suppress_errors, tracing.cache_size_limit
+try:
+    drawn = _standard_normal((200, 50), torch.float64, "cpu")
+except torch.jit.Error:
+    drawn = None
+"""
+
+
+def test_switches_of_a_compiler_that_is_not_there() -> None:
+    """They are kept, for a block too, and choose nothing."""
+    pytest.importorskip("libcst")
+    from metaop.backends import dynamo, inductor
+    from metaop.convert import Verdict, convert_source
+
+    conversion = convert_source(SWITCHES)
+    assert [x for x in conversion.findings if x.verdict is Verdict.UNSUPPORTED] == []
+    kept = dict(vars(dynamo)), inductor.triton.cudagraphs
+    names: dict[str, Any] = {}
+    try:
+        exec(conversion.text, names)
+    finally:
+        vars(dynamo).update(kept[0])
+        inductor.triton.cudagraphs = kept[1]
+    assert names["inside"] == (False, True) and names["outside"] == (True, False)
+    assert not hasattr(inductor, "new")
+    assert names["values"] == (True, False, True, 64)
+    drawn = names["drawn"]
+    assert drawn.shape == (200, 50) and drawn.dtype is metaop.float64
+    assert abs(drawn.mean().item()) < 0.05 and abs(drawn.std().item() - 1) < 0.05

@@ -50,6 +50,7 @@ MAKERS: dict[str, Callable[..., Any]] = {
     "as_tensor": lambda **o: metaop.as_tensor([[1, 2]] * 4, **o),
     "from_numpy": lambda **o: metaop.from_numpy(ARRAY, **o),
     "frombuffer": lambda **o: metaop.frombuffer(bytearray(9), dtype=metaop.uint8, **o),
+    "from_file": lambda **o: metaop.from_file(__file__, size=9, dtype=metaop.uint8, **o),
     "tril_indices": lambda **o: metaop.tril_indices(4, 4, **o),
 }
 

@@ -6,13 +6,14 @@ import copy
 import math
 import pickle
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import metaop
-from metaop.errors import ArgumentTypeError, UnsupportedError
+from metaop.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from tests.helpers import Versus, check, from_numpy, to_torch
 
 torch = pytest.importorskip("torch")
@@ -444,3 +445,47 @@ def test_lazy_names() -> None:
     assert metaop.linalg.inv is not None
     with pytest.raises(AttributeError, match="no attribute"):
         _ = metaop.does_not_exist
+
+
+def test_tensors_of_files(tmp_path: Path) -> None:
+    """Numbers of a file, copied or shared with it, as in PyTorch."""
+    for dtype in ("float32", "int64", "uint8"):
+        written = []
+        for framework in (torch, metaop):
+            kind, path = getattr(framework, dtype), str(tmp_path / f"{framework.__name__}{dtype}")
+            shared = framework.from_file(path, shared=True, size=4, dtype=kind)
+            assert shared.tolist() == [0] * 4 and shared.dtype is kind
+            shared[1:3] = 7
+            shared += 1
+            private = framework.from_file(path, size=3, dtype=kind)
+            private.zero_()
+            written.append((Path(path).read_bytes(), shared.tolist(), private.tolist()))
+            assert framework.from_file(path, False, 2, dtype=kind).tolist() == [1, 8]
+        assert written[0] == written[1]
+    with pytest.raises(ArgumentError, match="has 16 bytes, and 5 elements need 20"):
+        metaop.from_file(tmp_path / "metaopfloat32", size=5)
+    assert metaop.from_file(tmp_path / "metaopfloat32").shape == (0,)
+    leaf = metaop.from_file(tmp_path / "metaopfloat32", size=2, requires_grad=True)
+    assert leaf.is_leaf and leaf.requires_grad
+
+
+@pytest.mark.parametrize("kind", [float, complex])
+def test_types_of_python_in_layers(kind: type) -> None:
+    makers: tuple[Any, ...] = (
+        lambda nn: nn.Linear(2, 3, dtype=kind),
+        lambda nn: nn.Conv2d(1, 1, 1, dtype=kind),
+        lambda nn: nn.Embedding(2, 3, dtype=kind),
+        lambda nn: nn.LayerNorm(3, dtype=kind),
+        lambda nn: nn.BatchNorm1d(3, dtype=kind),
+        lambda nn: nn.LSTM(2, 3, dtype=kind),
+        lambda nn: nn.MultiheadAttention(2, 1, dtype=kind),
+        lambda nn: nn.TransformerEncoderLayer(2, 1, 2, dtype=kind),
+    )
+    for make in makers if kind is float else makers[2:5]:
+        ours, theirs = make(metaop.nn).state_dict(), make(torch.nn).state_dict()
+        wanted = {name: str(one.dtype).removeprefix("torch.") for name, one in theirs.items()}
+        assert {name: one.dtype.name for name, one in ours.items()} == wanted
+    layer = metaop.nn.Linear(2, 3, dtype=float)
+    assert layer(metaop.ones(1, 2, dtype=float)).dtype is metaop.float64
+    with pytest.raises(TypeError, match="only floating-point types"):
+        metaop.set_default_dtype(float)

@@ -128,6 +128,7 @@ LEGAL = {
         "current_accelerator": {"check_available"},
         "custom_bwd": {"device_type"},
         "save_on_cpu": {"device_type"},
+        "FullyShardedDataParallel.summon_full_params": {"offload_to_cpu"},
         "is_acceptable": {"tensor"},
         "is_available": {"tensors"},
         "make_graphed_callables": {

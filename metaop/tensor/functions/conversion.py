@@ -224,7 +224,7 @@ def is_tensor(obj: Any) -> builtins.bool:
     >>> metaop.is_tensor(metaop.ones(1)), metaop.is_tensor([1.0])
     (True, False)
     """
-    return isinstance(obj, Tensor)
+    return isinstance(obj, Tensor) or getattr(obj, "is_sparse", False) is True
 
 
 @public(method=True)
@@ -312,7 +312,7 @@ def set_default_dtype(d: DType) -> None:
     metaop.float64
     >>> metaop.set_default_dtype(metaop.float32)
     """
-    if d.kind != "float":
+    if not isinstance(d, DType) or d.kind != "float":
         raise ArgumentTypeError(
             "only floating-point types are supported as the default type", fix="pass a float dtype"
         )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -105,6 +107,46 @@ def frombuffer(
     tensor([1, 2], dtype=metaop.int16)
     """
     result = borrow(np.frombuffer(buffer, dtype.numpy, count, offset), dtype)
+    return result.requires_grad_() if requires_grad else result
+
+
+@public()
+@placeable_from_host
+def from_file(
+    filename: str | PathLike[str],
+    shared: bool | None = None,
+    size: int | None = 0,
+    *,
+    dtype: DType | None = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """A 1-d tensor of the first `size` elements in a file.
+
+    If `shared`, writes into the tensor change the file, which is made and grows as needed. Raises
+    ArgumentError if the file is too short otherwise.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     name = folder + "/numbers"
+    ...     _ = metaop.from_file(name, shared=True, size=2).copy_(metaop.tensor([1.5, 2.5]))
+    ...     metaop.from_file(name, size=2)
+    tensor([1.5000, 2.5000])
+    """
+    kind, count, path = dtype or defaults.dtype, size or 0, Path(filename)
+    needed, found = count * kind.itemsize, path.stat().st_size if path.exists() else 0
+    if found < needed and not shared:
+        raise ArgumentError(
+            f"from_file: {filename} has {found} bytes, and {count} elements need {needed}"
+        )
+    if found < needed:
+        with path.open("ab") as file:
+            file.truncate(needed)
+    if not count:
+        return zeros(0, dtype=kind, device=device, requires_grad=requires_grad)
+    memory = np.memmap(filename, kind.numpy, "r+" if shared else "c", shape=(count,))
+    result = borrow(memory, kind)
+    result = result if device is None else result.to(device)  # type: ignore[attr-defined]
     return result.requires_grad_() if requires_grad else result
 
 
@@ -224,6 +266,8 @@ def _filled(
     shape: Shape, value: Number, dtype: DType, device: Device, requires_grad: bool = False
 ) -> Tensor:
     """Zeros and ones are compiled in; any other number is an argument."""
+    if isinstance(dtype, type):
+        dtype = dtypes.from_python_type(dtype) or dtype
     if device is CPU and value in (0, 1):
         call = record(constant_fill, (), (value, shape, dtype))
     else:

@@ -7,7 +7,6 @@ from metaop.operators import linear_algebra as operators
 from metaop.tensor.casting import as_given
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.promotion import Number, number_call
-from metaop.tensor.sparse.tensors import SparseTensor
 from metaop.tensor.surface import in_every_form, public
 from metaop.unified_graph.composite import Composite
 from metaop.unified_graph.recording import Call, record
@@ -22,8 +21,6 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
     >>> metaop.matmul(metaop.tensor([[1.0, 2.0], [3.0, 4.0]]), metaop.tensor([1.0, 10.0]))
     tensor([21., 43.])
     """
-    if isinstance(input, SparseTensor):
-        return input.matmul(other)
     return wrap(record(operators.matmul, (input.call, other.call)))
 
 
@@ -56,8 +53,6 @@ def mm(input: Tensor, mat2: Tensor) -> Tensor:
     >>> metaop.mm(metaop.tensor([[1.0, 2.0]]), metaop.tensor([[3.0], [4.0]]))
     tensor([[11.]])
     """
-    if isinstance(input, SparseTensor):
-        return input.matmul(mat2)
     return _product("mm", (2, 2), input, mat2)
 
 

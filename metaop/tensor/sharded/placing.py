@@ -18,10 +18,14 @@ from metaop.errors import ArgumentError
 from metaop.tensor.core import Tensor
 from metaop.tensor.options import default_device
 from metaop.tensor.sharded.global_tensor import SbpLike, distribute_tensor, spread_first, to_global
-from metaop.tensor.sparse.layouts import strided
+from metaop.tensor.sparse.layouts import SPARSE_LAYOUTS, strided
+from metaop.tensor.sparse.tensors import without_elements
 from metaop.unified_graph.tensor_type import CPU, Device
 
 Maker = Callable[..., Tensor]
+
+# What these make needs no element in a sparse layout.
+_OF_ZEROS = ("empty", "empty_like", "zeros", "zeros_like")
 
 
 class _Mode:
@@ -106,12 +110,17 @@ def _taking_placement(
     @wraps(function)
     def with_placement(
         *args: Any, placement: Placement | None = None, sbp: SbpLike | None = None, **options: Any
-    ) -> Tensor:
-        if options.get("layout", strided) not in (None, strided):
-            raise ArgumentError(
-                f"{function.__name__} of layout {options['layout']}",
-                fix="make a strided tensor, and call to_sparse() or to_sparse_csr() on it",
-            )
+    ) -> Any:
+        kind = options.get("layout")
+        if kind not in (None, strided):
+            if kind not in SPARSE_LAYOUTS or function.__name__ not in _OF_ZEROS:
+                raise ArgumentError(
+                    f"{function.__name__} of layout {kind}",
+                    fix="make a strided tensor, and call to_sparse() or to_sparse_csr() on it",
+                )
+            del options["layout"]
+            made = with_placement(*args, placement=placement, sbp=sbp, **options)
+            return without_elements(function.__name__, made, kind)
         if placement is None and sbp is None and _mode.placement is None:
             return function(*args, **options)
         implied = placement is None and sbp is None and _is_implied(args, options)

@@ -35,6 +35,7 @@ strided = layout("strided")
 sparse_coo = layout("sparse_coo")
 sparse_csr = layout("sparse_csr")
 sparse_csc = layout("sparse_csc")
+SPARSE_LAYOUTS = (sparse_coo, sparse_csr, sparse_csc)
 contiguous_format = memory_format("contiguous_format")
 legacy_contiguous_format = contiguous_format
 preserve_format = memory_format("preserve_format")

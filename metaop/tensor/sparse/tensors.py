@@ -7,8 +7,9 @@ like any other, so every operation is differentiable with respect to them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
+from numbers import Number
 from typing import Any, NoReturn
 
 import numpy as np
@@ -16,16 +17,18 @@ import numpy as np
 from metaop.differentiation.tape import Cotangent
 from metaop.differentiation.unsummed import Unsummed, summed
 from metaop.dist.sbp import BROADCAST
-from metaop.errors import ArgumentError, ShapeError, UnsupportedError
+from metaop.errors import ArgumentError, GradientError, ShapeError, UnsupportedError
 from metaop.operators.segments import sum_of_rows
-from metaop.tensor.arguments import WHOLE
+from metaop.tensor.arguments import wrap_dims
 from metaop.tensor.core import Tensor, from_array, wrap
+from metaop.tensor.operands import no_sparse_form
 from metaop.tensor.printing import sparse_text_of
 from metaop.tensor.size import Size
 from metaop.tensor.sparse.layouts import layout, sparse_coo, sparse_csc, sparse_csr
+from metaop.tensor.writing import convert_for_write
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.dtype import DType
-from metaop.unified_graph.recording import record
+from metaop.unified_graph.recording import modes, record
 from metaop.unified_graph.tensor_type import TensorType
 
 
@@ -187,6 +190,17 @@ class SparseTensor:
             self._known[key] = self._index(np.concatenate(([0], np.cumsum(counts))))
         return self._known[key]
 
+    def _linear(self) -> np.ndarray:
+        """The place of each value, counted row by row through the sparse dimensions."""
+        if not self._nnz():
+            return np.zeros(0, np.int64)
+        places = np.ravel_multi_index(tuple(self._coordinates), self.shape[: self.sparse_dim()])
+        return np.asarray(places, np.int64)
+
+    def _at(self, positions: np.ndarray) -> Any:
+        """The values at some positions among them."""
+        return self._held.index_select(0, self._index(positions))
+
     def _indices(self) -> Tensor:
         given = self._given
         return given if isinstance(given, Tensor) else self._index(given)
@@ -253,8 +267,7 @@ class SparseTensor:
         if self._ordered and self.layout is not sparse_csc:
             return self
         extents = self.shape[: len(self._coordinates)]
-        linear = np.ravel_multi_index(tuple(self._coordinates), extents) if self._nnz() else []
-        unique, where = np.unique(np.asarray(linear, np.int64), return_inverse=True)
+        unique, where = np.unique(self._linear(), return_inverse=True)
         coordinates = np.stack(np.unravel_index(unique, extents)).astype(np.int64)
         values = self._held.new_zeros((len(unique), *self._held.shape[1:]))
         values = values.index_add(0, self._index(where.reshape(-1)), self._held)
@@ -310,12 +323,6 @@ class SparseTensor:
         """The tensor with its values in another dtype or on another device."""
         return self._with(self._held.to(*args, **options))
 
-    def float(self) -> SparseTensor:
-        return self._with(self._held.float())
-
-    def double(self) -> SparseTensor:
-        return self._with(self._held.double())
-
     def cuda(self, device: Any = None, non_blocking: bool = False) -> SparseTensor:
         return self._with(self._held.cuda(device))
 
@@ -332,16 +339,27 @@ class SparseTensor:
 
     def zero_(self) -> SparseTensor:
         """Removes all stored elements."""
-        size, kind = self.shape, self.layout
-        coordinates = np.zeros((self.sparse_dim(), 0), np.int64)
         values = self._held.new_zeros((0, *self._held.shape[1:]))
-        self.__dict__.clear()
-        SparseTensor.__init__(self, coordinates, values, size, kind, True)
-        return self
+        places = np.zeros((self.sparse_dim(), 0), np.int64)
+        return self._become("zero_", SparseTensor(places, values, self.shape, self.layout, True))
 
-    def mul_(self, other: Any) -> SparseTensor:
-        """Multiplies all values, in place."""
-        self._held = self.mul(other)._held
+    def _become(self, name: str, found: SparseTensor) -> SparseTensor:
+        """Takes the elements of another tensor: what the function `name` does in place.
+
+        Raises GradientError for a leaf that requires grad, and DTypeError for a higher kind.
+        """
+        if modes.gradients and self.is_leaf and self.requires_grad:
+            raise GradientError(
+                f"{name}: a leaf Variable that requires grad is being used in an in-place "
+                "operation.",
+                fix="compute out of place, or inside metaop.no_grad()",
+            )
+        values = wrap(convert_for_write(found._held, self.dtype, name))
+        size, kind = found.shape, self.layout
+        other = found if found.layout is kind else found.to_sparse(layout=kind)
+        given, is_ordered = other._given, other._ordered
+        self.__dict__.clear()
+        SparseTensor.__init__(self, given, values, size, kind, is_ordered)
         return self
 
     def clone(self) -> SparseTensor:
@@ -358,19 +376,6 @@ class SparseTensor:
 
     T = property(t)
 
-    def transpose(self, dim0: int, dim1: int) -> SparseTensor:
-        """The tensor with two sparse dimensions swapped, in COO layout."""
-        count = len(self._coordinates)
-        first, second = dim0 % self.ndim, dim1 % self.ndim
-        if max(first, second) >= count:
-            raise UnsupportedError(
-                f"transpose: dimension {max(first, second)} of a sparse tensor is dense"
-            )
-        order = list(range(self.ndim))
-        order[first], order[second] = second, first
-        shape = [self.shape[k] for k in order]
-        return SparseTensor(self._coordinates[order[:count]], self._held, shape)
-
     @property
     def mT(self) -> SparseTensor:
         return self.transpose(-2, -1)
@@ -380,50 +385,84 @@ class SparseTensor:
     def __neg__(self) -> SparseTensor:
         return self._with(-self._held)
 
-    def mul(self, other: Any) -> SparseTensor:
-        """The product with a number, or elementwise with a tensor of the same shape."""
+    def __abs__(self) -> SparseTensor:
+        return self.abs()
+
+    def __pow__(self, exponent: Any) -> SparseTensor:
+        return self.pow(exponent)
+
+    def __floordiv__(self, other: Any) -> SparseTensor:
+        return self.div(other, rounding_mode="floor")
+
+    def _compared(self, other: Any) -> Any:
+        if isinstance(other, (Number, Tensor, SparseTensor)):
+            raise no_sparse_form("comparison")
+        return NotImplemented
+
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _compared
+    __hash__ = object.__hash__
+
+    def __mul__(self, other: Any) -> SparseTensor:
+        """The product with a number, or elementwise with a tensor, which broadcasts if dense.
+
+        Raises ShapeError if the result is larger than the sparse tensor.
+        """
         if isinstance(other, SparseTensor):
-            other = other.to_dense()
+            return _product_of_stored(self, other)
         if isinstance(other, Tensor) and other.ndim:
-            if tuple(other.shape) != tuple(self.shape):
-                raise ShapeError(
-                    f"mul: a sparse tensor {list(self.shape)} and one of {list(other.shape)}"
-                )
-            index = tuple(self._axis(dim) for dim in range(len(self._coordinates)))
-            other = other[index]
+            other = self._at_stored(other)
         return self._with(self._held * other)
 
-    __mul__ = __rmul__ = mul
+    __rmul__ = __mul__
+
+    def _at_stored(self, other: Any) -> Any:
+        """The elements of a dense tensor, broadcast to this shape, where this one stores some."""
+        shape = (*(1,) * (self.ndim - other.ndim), *other.shape)
+        if len(shape) != self.ndim or any(n not in (1, m) for n, m in zip(shape, self.shape)):
+            raise ShapeError(
+                f"mul: a sparse tensor {list(self.shape)} and one of {list(other.shape)}"
+            )
+        whole = other.expand(self.shape)
+        return whole[tuple(self._axis(dim) for dim in range(self.sparse_dim()))]
 
     def __truediv__(self, other: Any) -> SparseTensor:
-        return self._with(self._held / other)
+        return self.div(other)
 
-    div = __truediv__
+    def __rtruediv__(self, other: Any) -> NoReturn:
+        raise no_sparse_form("division by a sparse tensor")
 
-    def add(self, other: Any, *, alpha: Any = 1) -> Any:
+    def _of_unique(self) -> SparseTensor:
+        """The tensor in the same layout, with each of its coordinates once."""
+        return self if self._ordered else self.coalesce()
+
+    def __add__(self, other: Any) -> Any:
         """The sum with another sparse tensor (sparse) or with a dense one (dense).
 
         Unless both are coalesced, the result concatenates their elements.
         """
         if not isinstance(other, SparseTensor):
-            return self.to_dense() + alpha * other
+            if not getattr(other, "ndim", 0):
+                raise UnsupportedError(
+                    "the sum of a sparse tensor and a number would not be sparse",
+                    fix="call .to_dense() first",
+                )
+            return self.to_dense() + other
         if tuple(other.shape) != tuple(self.shape) or len(other._coordinates) != len(
             self._coordinates
         ):
             raise ShapeError(f"add: sparse tensors of {list(self.shape)} and {list(other.shape)}")
-        scaled = other if alpha == 1 else other * alpha
-        found = wrap_gradient(self.as_unsummed().joined(scaled.as_unsummed()))
+        found = wrap_gradient(self.as_unsummed().joined(other.as_unsummed()))
         if self.layout is not sparse_coo:
             return found.to_sparse(layout=self.layout)
         return found.coalesce() if self._ordered and other._ordered else found
 
-    __add__ = __radd__ = add
+    __radd__ = __add__
 
     def __sub__(self, other: Any) -> Any:
-        return self.add(other, alpha=-1)
+        return self + -other
 
     def __rsub__(self, other: Any) -> Any:
-        return other - self.to_dense()
+        return -self + other
 
     def matmul(self, other: Any) -> Any:
         """The product with a dense matrix or vector (dense), or with a sparse matrix (sparse)."""
@@ -434,21 +473,65 @@ class SparseTensor:
     def __rmatmul__(self, other: Tensor) -> Tensor:
         return sparse_matmul(self.t(), other.transpose(-2, -1)).transpose(-2, -1)
 
-    def sum(self, dim: int | Sequence[int] | None = None, dtype: DType | None = None) -> Any:
-        """The sum of all elements, or over `dim`: dense if that has all sparse dimensions."""
+    def sum(
+        self,
+        dim: int | Sequence[int] | None = None,
+        keepdim: bool = False,
+        *,
+        dtype: DType | None = None,
+    ) -> Any:
+        """The sum of all elements, or over `dim`: dense if that has all sparse dimensions.
+
+        With `keepdim` the dimensions stay, with size 1.
+        """
         values = self._held if dtype is None else self._held.to(dtype)
         if dim is None:
             return values.sum()
-        gone = {(one + self.ndim) % self.ndim for one in ([dim] if isinstance(dim, WHOLE) else dim)}
-        count = len(self._coordinates)
-        inner = sorted(one for one in gone if one >= count)
+        gone = sorted(wrap_dims(dim, self.ndim))
+        count = self.sparse_dim()
+        inner = [one - count + 1 for one in gone if one >= count]
         if inner:
-            values = values.sum([one - count + 1 for one in inner])
+            values = values.sum(inner)
         kept = [one for one in range(count) if one not in gone]
-        if not kept:
-            return values.sum(0)
         shape = [extent for one, extent in enumerate(self.shape) if one not in gone]
-        return SparseTensor(self._coordinates[kept], values, shape).coalesce()
+        found: Any = values.sum(0)
+        if kept:
+            found = SparseTensor(self._coordinates[kept], values, shape).coalesce()
+        for one in gone if keepdim else ():
+            found = found.unsqueeze(one)
+        return found
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.unbind())
+
+    def __getattr__(self, name: str) -> Any:
+        """What only dense tensors have: methods that raise UnsupportedError when they are called.
+
+        Functions that both have are in `forms.py` and `moves.py`.
+        """
+        if name.startswith("_") or not callable(getattr(Tensor, name, None)):
+            raise AttributeError(f"'SparseTensor' object has no attribute '{name}'")
+
+        def refuse(*args: Any, **kwargs: Any) -> NoReturn:
+            raise no_sparse_form(name)
+
+        return refuse
+
+
+def without_elements(name: str, values: Tensor, kind: layout) -> SparseTensor:
+    """Zeros like `values` none of which is stored, as the function `name` makes them.
+
+    Raises ArgumentError for a layout of matrices and another number of dimensions.
+    """
+    size = values.shape
+    if kind is not sparse_coo and len(size) != 2:
+        raise ArgumentError(
+            f"{name} of layout {kind}: it is one of matrices, not of size {list(size)}",
+            fix="use sparse_coo",
+        )
+    held: Any = values.new_zeros((0,))  # type: ignore[attr-defined]
+    held.requires_grad_(values.requires_grad)
+    return SparseTensor(np.zeros((len(size), 0), np.int64), held, size, kind, True)
 
 
 def wrap_gradient(gradient: Cotangent) -> Any:
@@ -490,18 +573,36 @@ def sparse_matmul(matrix: SparseTensor, other: Any) -> Any:
     return wrap(record(sum_of_rows, (products.call, rows.call, starts), (matrix.shape[0],)))
 
 
+def matches(keys: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """All pairs of positions (in sorted `keys`, in `wanted`) at which both have the same number."""
+    starts = np.searchsorted(keys, wanted, "left")
+    counts = np.searchsorted(keys, wanted, "right") - starts
+    second = np.repeat(np.arange(len(wanted)), counts)
+    within = np.arange(len(second)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return np.repeat(starts, counts) + within, second
+
+
 def _sparse_product(left: SparseTensor, right: SparseTensor) -> SparseTensor:
     """Pairs every value in a column of `left` with every value in the same row of `right`."""
     _require_matrix("matmul", right)
     ordered = right.coalesce()
-    starts = np.searchsorted(ordered._coordinates[0], left._coordinates[1], "left")
-    ends = np.searchsorted(ordered._coordinates[0], left._coordinates[1], "right")
-    counts = ends - starts
-    first = np.repeat(np.arange(left._nnz()), counts)
-    within = np.arange(len(first)) - np.repeat(np.cumsum(counts) - counts, counts)
-    second = np.repeat(starts, counts) + within
-    values = left._held.index_select(0, left._index(first)) * ordered._held.index_select(
-        0, left._index(second)
-    )
+    second, first = matches(ordered._coordinates[0], left._coordinates[1])
+    values = left._at(first) * ordered._at(second)
     coordinates = np.stack([left._coordinates[0][first], ordered._coordinates[1][second]])
     return SparseTensor(coordinates, values, (left.shape[0], right.shape[1])).coalesce()
+
+
+def _product_of_stored(left: SparseTensor, right: SparseTensor) -> SparseTensor:
+    """The products where both store an element, in the layout of `left`."""
+    if tuple(left.shape) != tuple(right.shape) or left.sparse_dim() != right.sparse_dim():
+        raise ShapeError(
+            f"mul: sparse tensors of {list(left.shape)} and {list(right.shape)} with "
+            f"{left.sparse_dim()} and {right.sparse_dim()} sparse dimensions",
+            fix="give both the same size and the same number of sparse dimensions",
+        )
+    one, other = left.coalesce(), right.coalesce()
+    first, second = matches(one._linear(), other._linear())
+    values = one._at(first) * other._at(second)
+    places = one._coordinates[:, first]
+    found = SparseTensor(places, values, left.shape, sparse_coo, True)
+    return found.to_sparse(layout=left.layout)

@@ -26,6 +26,7 @@ from metaop.distributed.state_dict import StateDictOptions, get_state_dict, set_
 from metaop.distributed.tensor import DTensor, Replicate, Shard
 from metaop.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from metaop.distributed.wrapping import ModuleWrapPolicy
+from metaop.errors import ArgumentError
 from metaop.utils.checkpoint import checkpoint
 
 WORDS, WIDTH, STEPS = 11, 6, 3
@@ -254,6 +255,29 @@ assert train(again, other, own) == train(wrapped, optimizer, own)
 again.load_state_dict({name: value.full_tensor() for name, value in wrapped.state_dict().items()})
 assert all(isinstance(one, DTensor) for one in again.parameters())
 assert again(batches()[0]).tolist() == wrapped(batches()[0]).tolist()
+
+before = {name: one.full_tensor().tolist() for name, one in wrapped.named_parameters()}
+with FullyShardedDataParallel.summon_full_params(wrapped, writeback=False):
+    assert not any(isinstance(one, DTensor) for one in wrapped.parameters())
+    assert {name: one.tolist() for name, one in wrapped.named_parameters()} == before
+    whole_output = wrapped(batches()[0]).tolist()
+    wrapped.head.weight.data.zero_()
+assert wrapped.head.weight.full_tensor().tolist() == before["table.weight"]
+assert wrapped(batches()[0]).tolist() == whole_output
+weight = wrapped.blocks[0].up.weight
+with FullyShardedDataParallel.summon_full_params(wrapped), metaop.no_grad():
+    weight.mul_(2)
+assert weight is wrapped.blocks[0].up.weight and weight.placements == (Shard(0),)
+assert weight.full_tensor().tolist() == (metaop.tensor(before["blocks.0.up.weight"]) * 2).tolist()
+with FullyShardedDataParallel.summon_full_params(wrapped, recurse=False):
+    assert isinstance(weight, DTensor) and not isinstance(wrapped.head.weight, DTensor)
+for wrong in ({"rank0_only": True}, {"with_grads": True}):
+    try:
+        with FullyShardedDataParallel.summon_full_params(wrapped, **wrong):
+            raise AssertionError(wrong)
+    except ArgumentError:
+        pass
+train(wrapped, optimizer_of(wrapped), own)
 
 replicas = {ShardingStrategy.NO_SHARD: None}
 if ranks == 4:
