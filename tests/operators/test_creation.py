@@ -489,3 +489,44 @@ def test_types_of_python_in_layers(kind: type) -> None:
     assert layer(metaop.ones(1, 2, dtype=float)).dtype is metaop.float64
     with pytest.raises(TypeError, match="only floating-point types"):
         metaop.set_default_dtype(float)
+
+
+# What PyTorch makes tensors with, and the arguments that each needs.
+_MAKERS: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys(("empty", "ones", "rand", "randn", "zeros"), ((2,),)),
+    **dict.fromkeys(("linspace", "logspace"), (0, 1, 3)),
+    **{f"{name}_window": (3,) for name in ("bartlett", "blackman", "hamming", "hann", "kaiser")},
+    **dict.fromkeys(("arange", "eye", "randperm"), (3,)),
+    **dict.fromkeys(("tril_indices", "triu_indices"), (3, 3)),
+    **{
+        "full": ((2,), 1.0),
+        "normal": (0.0, 1.0, (2,)),
+        "randint": (3, (2,)),
+        "scalar_tensor": (2.0,),
+    },
+    **{"empty_strided": ((2, 2), (2, 1)), "empty_permuted": ((2, 2), (1, 0))},
+    **{f"{name}_like": () for name in ("empty", "ones", "rand", "randn", "zeros")},
+    **{"full_like": (1.0,), "randint_like": (3,)},
+    **{f"new_{name}": ((2,),) for name in ("empty", "ones", "zeros")},
+    **{"new_full": ((2,), 1.0), "new_tensor": (1.0,)},
+}
+
+
+@pytest.mark.parametrize("name", _MAKERS)
+def test_arguments_of_all_that_makes_tensors(name: str) -> None:
+    outcomes = []
+    for lib in (torch, metaop):
+        like = lib.ones(2)
+        owner: Any = like if name.startswith("new_") else lib
+        given = (like, *_MAKERS[name]) if name.endswith("_like") else _MAKERS[name]
+        counts = name.endswith("_indices")
+        dtype = lib.int64 if counts else lib.float32
+        options = {"layout": lib.strided, "dtype": dtype, "device": "cpu"}
+        if name == "new_tensor":
+            del options["layout"]
+        elif not name.endswith("_window"):
+            options["pin_memory"] = False
+        made = getattr(owner, name)(*given, **options)
+        tracked = counts or getattr(owner, name)(*given, dtype=dtype, requires_grad=True)
+        outcomes.append((tuple(made.shape), made.requires_grad, counts or tracked.requires_grad))
+    assert outcomes[0] == outcomes[1]

@@ -35,7 +35,6 @@ def tensor(
     dtype: DType | None = None,
     device: DeviceLike = None,
     requires_grad: bool = False,
-    pin_memory: bool = False,
 ) -> Tensor:
     """A new tensor with a copy of `data`: numbers, nested sequences, NumPy arrays or tensors.
 
@@ -283,8 +282,6 @@ def zeros(
     dtype: DType | None = None,
     device: DeviceLike = None,
     requires_grad: bool = False,
-    layout: Any = None,
-    pin_memory: bool = False,
 ) -> Tensor:
     """A tensor of zeros of a shape: `zeros(2, 3)` or `zeros((2, 3))`.
 
@@ -307,8 +304,6 @@ def ones(
     dtype: DType | None = None,
     device: DeviceLike = None,
     requires_grad: bool = False,
-    layout: Any = None,
-    pin_memory: bool = False,
 ) -> Tensor:
     """A tensor of ones of a shape: `ones(2, 3)` or `ones((2, 3))`.
 
@@ -356,8 +351,6 @@ def empty(
     dtype: DType | None = None,
     device: DeviceLike = None,
     requires_grad: bool = False,
-    layout: Any = None,
-    pin_memory: bool = False,
     memory_format: Any = None,
 ) -> Tensor:
     """A tensor of a shape, to be filled later: zeros, which cost nothing if never read.
@@ -414,9 +407,7 @@ def _like(
     dtype: DType | None = None,
     device: DeviceLike = None,
     requires_grad: bool = False,
-    layout: Any = None,
     memory_format: Any = None,
-    pin_memory: bool = False,
 ) -> Tensor:
     kind = input.call.type
     place = kind.device if device is None else device_of(device)
@@ -517,8 +508,6 @@ def _new(
     dtype: DType | None = None,
     device: DeviceLike = None,
     requires_grad: bool = False,
-    layout: Any = None,
-    pin_memory: bool = False,
 ) -> Tensor:
     place = input.device if device is None else device_of(device)
     return _filled(shape_of(size), value, dtype or input.dtype, place, requires_grad)

@@ -64,8 +64,6 @@ def rand(
     dtype: DType | None = None,
     device: DeviceLike = None,
     requires_grad: bool = False,
-    layout: Any = None,
-    pin_memory: bool = False,
 ) -> Tensor:
     """Uniform numbers in [0, 1) in a tensor of the given shape: `rand(2, 3)` or `rand((2, 3))`.
 
@@ -89,8 +87,6 @@ def randn(
     dtype: DType | None = None,
     device: DeviceLike = None,
     requires_grad: bool = False,
-    layout: Any = None,
-    pin_memory: bool = False,
 ) -> Tensor:
     """Normal numbers of mean 0 and variance 1 in a tensor of the given shape.
 
@@ -198,7 +194,6 @@ def randperm(
     dtype: DType | None = None,
     device: DeviceLike = None,
     requires_grad: bool = False,
-    pin_memory: bool = False,
 ) -> Tensor:
     """A random permutation of 0 … n - 1: a tensor of length `n`.
 
@@ -222,8 +217,6 @@ def normal(
     dtype: DType | None = None,
     device: DeviceLike = None,
     requires_grad: bool = False,
-    layout: Any = None,
-    pin_memory: bool = False,
 ) -> Tensor:
     """Normally distributed numbers; `mean` and `std` are numbers or tensors.
 

@@ -82,7 +82,6 @@ def arange(
     dtype: DType | None = None,
     device: DeviceLike = None,
     requires_grad: bool = False,
-    layout: Any = None,
 ) -> Tensor:
     """`start`, `start + step`, … up to but excluding `end`; int64 if all are integers.
 

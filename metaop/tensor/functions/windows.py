@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -14,28 +13,49 @@ from metaop.tensor.core import Tensor, from_array
 from metaop.tensor.functions.creation import ones, zeros
 from metaop.tensor.functions.joining import cat, meshgrid, stack
 from metaop.tensor.functions.ranges import arange
+from metaop.tensor.options import DeviceLike, device_of
 from metaop.tensor.promotion import defaults
+from metaop.tensor.sharded.placing import placeable_from_host
 from metaop.tensor.surface import public
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.dtype import DType
 
 
-def _cosines(
-    weights: Sequence[float], length: int, periodic: bool, dtype: DType | None, **options: Any
+def _made(
+    values: Callable[[int], np.ndarray],
+    length: int,
+    dtype: DType | None,
+    device: DeviceLike,
+    requires_grad: bool,
 ) -> Tensor:
-    """A sum of cosines over one period; a periodic window lacks the repeated last sample."""
+    """The window of some `values` of a length, which is 1 where that is a single element."""
     dtype = dtype or defaults.dtype
     if length <= 1:
-        return ones(length, dtype=dtype, **options)
-    period = length if periodic else length - 1
-    angle = np.arange(length) * (2 * math.pi / period)
-    values = sum((-1) ** k * weight * np.cos(k * angle) for k, weight in enumerate(weights))
-    return from_array(np.asarray(values).astype(dtype.numpy), dtype).to(**options)
+        return ones(length, dtype=dtype, device=device, requires_grad=requires_grad)
+    found = from_array(values(length).astype(dtype.numpy), dtype).to(device=device_of(device))
+    return found.requires_grad_() if requires_grad else found
+
+
+def _cosines(weights: Sequence[float], periodic: bool) -> Callable[[int], np.ndarray]:
+    """A sum of cosines over one period; a periodic window lacks the repeated last sample."""
+
+    def values(length: int) -> np.ndarray:
+        angle = np.arange(length) * (2 * math.pi / (length if periodic else length - 1))
+        terms = [(-1) ** k * weight * np.cos(k * angle) for k, weight in enumerate(weights)]
+        return np.sum(terms, 0)
+
+    return values
 
 
 @public()
+@placeable_from_host
 def hann_window(
-    window_length: int, periodic: bool = True, *, dtype: DType | None = None, **options: Any
+    window_length: int,
+    periodic: bool = True,
+    *,
+    dtype: DType | None = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
 ) -> Tensor:
     """Half a cosine wave, 0 at the ends: a tensor of length `window_length`.
 
@@ -44,10 +64,12 @@ def hann_window(
     >>> metaop.hann_window(4)
     tensor([0.0000, 0.5000, 1.0000, 0.5000])
     """
-    return _cosines((0.5, 0.5), window_length, periodic, dtype, **options)
+    values = _cosines((0.5, 0.5), periodic)
+    return _made(values, window_length, dtype, device, requires_grad)
 
 
 @public()
+@placeable_from_host
 def hamming_window(
     window_length: int,
     periodic: bool = True,
@@ -55,53 +77,70 @@ def hamming_window(
     beta: float = 0.46,
     *,
     dtype: DType | None = None,
-    **options: Any,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
 ) -> Tensor:
     """`alpha - beta * cos(t)` over one period: a tensor of length `window_length`.
 
     >>> metaop.hamming_window(4)
     tensor([0.0800, 0.5400, 1.0000, 0.5400])
     """
-    return _cosines((alpha, beta), window_length, periodic, dtype, **options)
+    values = _cosines((alpha, beta), periodic)
+    return _made(values, window_length, dtype, device, requires_grad)
 
 
 @public()
+@placeable_from_host
 def blackman_window(
-    window_length: int, periodic: bool = True, *, dtype: DType | None = None, **options: Any
+    window_length: int,
+    periodic: bool = True,
+    *,
+    dtype: DType | None = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
 ) -> Tensor:
     """Three cosine terms, 0 at the ends: a tensor of length `window_length`.
 
     >>> metaop.blackman_window(4)[1:]
     tensor([0.3400, 1.0000, 0.3400])
     """
-    return _cosines((0.42, 0.5, 0.08), window_length, periodic, dtype, **options)
+    values = _cosines((0.42, 0.5, 0.08), periodic)
+    return _made(values, window_length, dtype, device, requires_grad)
 
 
 @public()
+@placeable_from_host
 def bartlett_window(
-    window_length: int, periodic: bool = True, *, dtype: DType | None = None, **options: Any
+    window_length: int,
+    periodic: bool = True,
+    *,
+    dtype: DType | None = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
 ) -> Tensor:
     """A triangle, 0 at the ends: a tensor of length `window_length`.
 
     >>> metaop.bartlett_window(4)
     tensor([0.0000, 0.5000, 1.0000, 0.5000])
     """
-    dtype = dtype or defaults.dtype
-    if window_length <= 1:
-        return ones(window_length, dtype=dtype, **options)
-    period = window_length if periodic else window_length - 1
-    values = 1 - np.abs(2 * np.arange(window_length) / period - 1)
-    return from_array(values.astype(dtype.numpy), dtype).to(**options)
+
+    def values(length: int) -> np.ndarray:
+        period = length if periodic else length - 1
+        return np.asarray(1 - np.abs(2 * np.arange(length) / period - 1))
+
+    return _made(values, window_length, dtype, device, requires_grad)
 
 
 @public()
+@placeable_from_host
 def kaiser_window(
     window_length: int,
     periodic: bool = True,
     beta: float = 12.0,
     *,
     dtype: DType | None = None,
-    **options: Any,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
 ) -> Tensor:
     """The Kaiser window of shape `beta`: a tensor of length `window_length`.
 
@@ -110,11 +149,11 @@ def kaiser_window(
     >>> metaop.kaiser_window(3, periodic=False, beta=2.0)
     tensor([0.4387, 1.0000, 0.4387])
     """
-    dtype = dtype or defaults.dtype
-    if window_length <= 1:
-        return ones(window_length, dtype=dtype, **options)
-    values = np.kaiser(window_length + periodic, beta)[:window_length]
-    return from_array(values.astype(dtype.numpy), dtype).to(**options)
+
+    def values(length: int) -> np.ndarray:
+        return np.kaiser(length + periodic, beta)[:length]
+
+    return _made(values, window_length, dtype, device, requires_grad)
 
 
 @public()

@@ -18,12 +18,14 @@ from metaop.errors import ArgumentError
 from metaop.tensor.core import Tensor
 from metaop.tensor.options import default_device
 from metaop.tensor.sharded.global_tensor import SbpLike, distribute_tensor, spread_first, to_global
-from metaop.tensor.sparse.layouts import SPARSE_LAYOUTS, strided
+from metaop.tensor.sparse.layouts import SPARSE_LAYOUTS, layout, strided
 from metaop.tensor.sparse.tensors import without_elements
 from metaop.unified_graph.tensor_type import CPU, Device
 
 Maker = Callable[..., Tensor]
 
+# The arguments that every function which makes tensors has, with their defaults.
+_OF_ALL = {"placement": None, "sbp": None, "layout": None, "pin_memory": False}
 # What these make needs no element in a sparse layout.
 _OF_ZEROS = ("empty", "empty_like", "zeros", "zeros_like")
 
@@ -109,18 +111,21 @@ def _taking_placement(
 ) -> Maker:
     @wraps(function)
     def with_placement(
-        *args: Any, placement: Placement | None = None, sbp: SbpLike | None = None, **options: Any
+        *args: Any,
+        placement: Placement | None = None,
+        sbp: SbpLike | None = None,
+        layout: layout | None = None,
+        pin_memory: bool = False,
+        **options: Any,
     ) -> Any:
-        kind = options.get("layout")
-        if kind not in (None, strided):
-            if kind not in SPARSE_LAYOUTS or function.__name__ not in _OF_ZEROS:
+        if layout not in (None, strided):
+            if layout not in SPARSE_LAYOUTS or function.__name__ not in _OF_ZEROS:
                 raise ArgumentError(
-                    f"{function.__name__} of layout {kind}",
+                    f"{function.__name__} of layout {layout}",
                     fix="make a strided tensor, and call to_sparse() or to_sparse_csr() on it",
                 )
-            del options["layout"]
             made = with_placement(*args, placement=placement, sbp=sbp, **options)
-            return without_elements(function.__name__, made, kind)
+            return without_elements(function.__name__, made, layout)
         if placement is None and sbp is None and _mode.placement is None:
             return function(*args, **options)
         implied = placement is None and sbp is None and _is_implied(args, options)
@@ -168,12 +173,13 @@ def _lying(name: str, result: Tensor, placement: Placement | None, sbp: SbpLike)
 
 
 def _with_parameters(plain: Signature) -> Signature:
-    """The signature with both arguments at its end."""
+    """The signature with the arguments that all functions have, at its end."""
     parameters = list(plain.parameters.values())
     place = len(parameters)
     if parameters and parameters[-1].kind is Parameter.VAR_KEYWORD:
         place -= 1
     parameters[place:place] = [
-        Parameter(name, Parameter.KEYWORD_ONLY, default=None) for name in ("placement", "sbp")
+        Parameter(name, Parameter.KEYWORD_ONLY, default=default)
+        for name, default in _OF_ALL.items()
     ]
     return plain.replace(parameters=parameters)
