@@ -17,6 +17,9 @@ os.environ.setdefault("METAOP_POISON", "1")
 os.environ.setdefault("METAOP_MACHINE", "typical")
 # One line of a test asks for the values of many structures; what the tests look at is whole ones.
 os.environ.setdefault("METAOP_PIECES", "never")
+# Modules and compiled programs stay long: to look through them as often as Python does by itself
+# took a tenth of the time of all tests.
+gc.set_threshold(20_000)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -27,7 +27,6 @@ SHARED = {
 EVERYWHERE = {
     "download": "nothing is downloaded: an error tells where the files belong",
     "foreach": "PyTorch's choice between kernels that compute the same",
-    "layout": "refused where tensors are made, by `placing`, unless it is `strided`",
     "memory_format": "tensors have one order of dimensions in memory",
     "non_blocking": "a copy waits where its value is read",
     "pin_memory": "transfers choose their own memory",
