@@ -36,7 +36,7 @@ from metaop.tensor.attributes import Holder, own_fields
 from metaop.tensor.history import Cell
 from metaop.tensor.sharded.kept_signature import keep_signature
 from metaop.tensor.shared_storage import is_exposed, settle, unsettled, was_exposed
-from metaop.tensor.size import Size
+from metaop.tensor.size import Size, new_size
 from metaop.tensor.strides import has_overlap
 from metaop.unified_graph.composite import Composite
 from metaop.unified_graph.cut import recorder
@@ -256,7 +256,7 @@ class Tensor(_Bound):
 
     @property
     def shape(self) -> Size:
-        return Size(self._call.type.shape)
+        return new_size(Size, self._call.type.shape)
 
     @property
     def _shape(self) -> Shape:

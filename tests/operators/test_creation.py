@@ -530,3 +530,14 @@ def test_arguments_of_all_that_makes_tensors(name: str) -> None:
         tracked = counts or getattr(owner, name)(*given, dtype=dtype, requires_grad=True)
         outcomes.append((tuple(made.shape), made.requires_grad, counts or tracked.requires_grad))
     assert outcomes[0] == outcomes[1]
+
+
+def test_sizes_hold_integers() -> None:
+    for lib in (torch, metaop):
+        size = lib.Size((2, lib.tensor(3), np.int64(4), True))
+        assert size == (2, 3, 4, 1) and pickle.loads(pickle.dumps(size)) == size
+        assert lib.zeros(2, 1).expand(lib.Size((2, lib.tensor(3)))).shape == (2, 3)
+        assert lib.Size() == () and type(size[1:]) is type(size + (5,)) is lib.Size
+        for wrong in (2.0, "3", None):
+            with pytest.raises(TypeError, match=r"iterable of 'int' \(item 1 is"):
+                lib.Size((2, wrong))
