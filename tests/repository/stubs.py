@@ -30,6 +30,7 @@ HEAD = '''"""{} Written by ./test tests/repository --update-golden."""
 ADDED = {
     **{"out": "Tensor | Sequence[Tensor] | None", "axis": "Any", "keepdims": "bool"},
     **{"placement": "Placement | None", "sbp": "SbpLike | None"},
+    **{"layout": "layout | None", "pin_memory": "bool"},
 }
 COMMON = {"Any": Any, "Sequence": Sequence, "Tensor": Tensor}
 # What the class `object` says of these is right.
