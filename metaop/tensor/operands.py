@@ -203,7 +203,7 @@ def _from_old_order(
     except TypeError:
         return None
     words = ", ".join(f"{word}={number}" for word, number in named.items())
-    warnings.warn(f"{name}: pass {words} after the tensors", UserWarning, stacklevel=4)
+    warnings.warn(f"{name}: pass {words} after the tensors", UserWarning, stacklevel=5)
     return given
 
 
