@@ -23,8 +23,8 @@ class Size(tuple):
     (24, metaop.Size([3, 4]), metaop.Size([5, 2]))
     """
 
-    def __new__(cls, sizes: Iterable[Any] = ()) -> Size:
-        extents = list(sizes)
+    def __new__(cls, iterable: Iterable[Any] = ()) -> Size:
+        extents = list(iterable)
         for position, extent in enumerate(extents):
             if type(extent) is not int and not is_symbolic(extent):
                 extents[position] = _integer(extent, position)
