@@ -13,38 +13,41 @@ import importlib as _importlib
 import math as _math
 from typing import Any as _Any
 
+from metaop.garbage import collection_paused as _collection_paused
+
 # fmt: off
-from metaop import dist as _dist
-from metaop import settings as _settings
-from metaop.dist.environment import adopt as _adopt
-from metaop.tensor.linear_algebra.contractions import dist as _distance
-from metaop.tensor.functions.conversion import get_default_dtype, set_default_dtype
-from metaop.tensor.core import Tensor
-from metaop.tensor.exports import *  # noqa: F403
-from metaop.tensor.generator import (
-    Generator, default_generator, get_rng_state, initial_seed, manual_seed, seed, set_rng_state,
-)
-from metaop.tensor.operands import names_operands as _names_operands
-from metaop.tensor.grad_mode import (
-    enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled, no_grad,
-    set_grad_enabled,
-)
-from metaop.tensor.sparse.layouts import (
-    channels_last, channels_last_3d, contiguous_format, layout, legacy_contiguous_format,
-    memory_format, preserve_format, sparse_coo, sparse_csc, sparse_csr, strided,
-)
-from metaop.tensor.legacy import set_default_tensor_type, typed_tensors
-from metaop.tensor.options import get_default_device, set_default_device
-from metaop.tensor.sharded.placing import global_mode as _global_mode
-from metaop.tensor.printing import set_printoptions
-from metaop.tensor.size import Size
-from metaop.tensor.storage import TypedStorage, UntypedStorage
-from metaop.tensor.type_info import finfo, iinfo
-from metaop.unified_graph.dtype import (
-    DType as dtype, bfloat16, complex64, complex128, float8_e4m3fn, float8_e5m2, float16, float32,
-    float64, int8, int16, int32, int64, uint8, uint16, uint32, uint64, bool_ as bool,
-)
-from metaop.unified_graph.tensor_type import Device as device
+with _collection_paused():
+    from metaop import dist as _dist
+    from metaop import settings as _settings
+    from metaop.dist.environment import adopt as _adopt
+    from metaop.tensor.linear_algebra.contractions import dist as _distance
+    from metaop.tensor.functions.conversion import get_default_dtype, set_default_dtype
+    from metaop.tensor.core import Tensor
+    from metaop.tensor.exports import *  # noqa: F403
+    from metaop.tensor.generator import (
+        Generator, default_generator, get_rng_state, initial_seed, manual_seed, seed, set_rng_state,
+    )
+    from metaop.tensor.operands import names_operands as _names_operands
+    from metaop.tensor.grad_mode import (
+        enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled, no_grad,
+        set_grad_enabled,
+    )
+    from metaop.tensor.sparse.layouts import (
+        channels_last, channels_last_3d, contiguous_format, layout, legacy_contiguous_format,
+        memory_format, preserve_format, sparse_coo, sparse_csc, sparse_csr, strided,
+    )
+    from metaop.tensor.legacy import set_default_tensor_type, typed_tensors
+    from metaop.tensor.options import get_default_device, set_default_device
+    from metaop.tensor.sharded.placing import global_mode as _global_mode
+    from metaop.tensor.printing import set_printoptions
+    from metaop.tensor.size import Size
+    from metaop.tensor.storage import TypedStorage, UntypedStorage
+    from metaop.tensor.type_info import finfo, iinfo
+    from metaop.unified_graph.dtype import (
+        DType as dtype, bfloat16, complex64, complex128, float8_e4m3fn, float8_e5m2, float16,
+        float32, float64, int8, int16, int32, int64, uint8, uint16, uint32, uint64, bool_ as bool,
+    )
+    from metaop.unified_graph.tensor_type import Device as device
 # fmt: on
 
 _settings.check()

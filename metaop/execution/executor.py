@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
-from contextlib import contextmanager
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -22,6 +20,7 @@ from metaop.execution import specialisation
 from metaop.execution.pieces import Pieces
 from metaop.execution.refusals import explainer, located
 from metaop.execution.specialisation import Family, Found, Trial, program_for
+from metaop.garbage import collection_paused
 from metaop.operators.basic import alias
 from metaop.rerolling import rerolled
 from metaop.shortcuts import go_without
@@ -78,8 +77,6 @@ def _holders(items: Sequence[object], position: int) -> int:
 # The most recently used programs, the latest at the end.
 _programs: OrderedDict[Hashable, Compiled] = OrderedDict()
 _KEPT_PROGRAMS = 512
-# From this many new objects on, the first collection after compiling would be noticeable.
-_MANY_OBJECTS = 50_000
 # The programs of calls that can run alone, by what decides on the program.
 _programs_alone: dict[tuple[int, ...], Program | None] = {}
 _running: list[Subgraph] = []
@@ -403,24 +400,6 @@ class _AsRunning:
         _running.pop()
 
 
-@contextmanager
-def _collection_paused() -> Iterator[None]:
-    """Compiling allocates a million objects but no cycles: collecting takes a sixth of its time.
-
-    What is left of a large program goes at once to the oldest generation, which is rarely searched.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            if gc.get_count()[0] > _MANY_OBJECTS and not gc.get_freeze_count():
-                gc.freeze()
-                gc.unfreeze()
-            gc.enable()
-
-
 def compiled_for(subgraph: Subgraph, whole: bool = False) -> Compiled:
     """The compiled program of a subgraph, from the cache if its structure was seen before.
 
@@ -432,7 +411,7 @@ def compiled_for(subgraph: Subgraph, whole: bool = False) -> Compiled:
     is_over = found is not None and found.trial is not None and found.trial.is_over
     if found is None or is_over or (whole and isinstance(found.program, Pieces)):
         begin = time.monotonic_ns()
-        with _collection_paused():
+        with collection_paused():
             program, trial, is_new, family = _made(subgraph, whole, is_over)
             if program is None:
                 program = Pieces(subgraph, program_of, family.steps if family else None)

@@ -25,6 +25,9 @@ import numpy as np
 from metaop.errors import ArgumentTypeError, MetaopError, UnsupportedError
 from metaop.unified_graph.dtype import DType, from_python_type
 
+# A function's is read up to four times while metaop is imported, and takes 30 us to make.
+signature_of = cache(signature)
+
 # The types of parameters that are tensors, and those of numbers that may stand beside them.
 _TENSORS = frozenset(("Tensor", "SparseTensor", "PackedSequence", "Operand"))
 _NUMBERS = frozenset(("Operand", "int", "float", "bool", "complex", "Number", "Real"))
@@ -54,7 +57,7 @@ def names_operands(function: Callable[..., Any], module: str) -> Callable[..., A
     """
     if not takes_tensors(function) and not takes_dtypes(function):
         return function
-    parameters = signature(function).parameters.values()
+    parameters = signature_of(function).parameters.values()
     if any(p.kind not in _BY_POSITION or p.name in _OTHER_NAMES.values() for p in parameters):
         return update_wrapper(_of_any_arguments(function), function)
     names = tuple([parameter.name for parameter in parameters])
@@ -302,12 +305,12 @@ def not_a_tensor(
 
 def takes_tensors(function: Callable[..., Any]) -> int:
     """How many parameters of a function are tensors."""
-    return sum(map(_is_tensor, signature(function).parameters.values()))
+    return sum(map(_is_tensor, signature_of(function).parameters.values()))
 
 
 def takes_dtypes(function: Callable[..., Any]) -> bool:
     """Whether a parameter of a function is a dtype, or may be one among its `**options`."""
-    parameters = signature(function).parameters.values()
+    parameters = signature_of(function).parameters.values()
     return any(p.kind is Parameter.VAR_KEYWORD or "DType" in _words(p) for p in parameters)
 
 

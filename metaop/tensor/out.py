@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial, wraps
-from inspect import Parameter, signature
+from inspect import Parameter
 from types import FunctionType
 from typing import Any
 
 from metaop.errors import ArgumentTypeError, GradientError
 from metaop.tensor.casting import without_casts
 from metaop.tensor.core import Tensor
-from metaop.tensor.operands import names_operands, otherwise, takes_tensors
+from metaop.tensor.operands import names_operands, otherwise, signature_of, takes_tensors
 from metaop.tensor.resizing import resize_
 from metaop.tensor.writing import convert_for_write
 from metaop.unified_graph.recording import modes, next_sequence
@@ -30,7 +30,7 @@ def offer(namespace: dict[str, Any], taking_out: Iterable[str] = ()) -> None:
         namespace[name] = takes_out(namespace[name], namespace["__name__"])
     for name, found in [*namespace.items()]:
         if isinstance(found, FunctionType) and not name.startswith("_"):
-            if "out" not in signature(found).parameters and takes_tensors(found):
+            if "out" not in signature_of(found).parameters and takes_tensors(found):
                 namespace[name] = names_operands(found, namespace["__name__"])
 
 
@@ -46,7 +46,7 @@ def takes_out(function: Callable[..., Any], module: str) -> Callable[..., Any]:
         except Exception as error:
             return otherwise(function, error, args, kwargs, partial(_into, out))
 
-    plain = signature(function)
+    plain = signature_of(function)
     parameters = list(plain.parameters.values())
     if "out" in plain.parameters:
         return function

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from inspect import cleandoc, signature, unwrap
+from inspect import cleandoc, unwrap
 from typing import Any, NamedTuple
 
 from metaop.tensor.casting import IN_FLOAT32, IN_LOW_PRECISION, Function, Policy, casts_on_cpu
 from metaop.tensor.core import Tensor
-from metaop.tensor.operands import names_operands, otherwise
+from metaop.tensor.operands import names_operands, otherwise, signature_of
 from metaop.tensor.writing import in_place as write_in_place
 
 
@@ -136,7 +136,7 @@ def _bind(name: str, value: Any) -> None:
 
 def _method_form(function: Callable[..., Any]) -> Callable[..., Any]:
     """The method that a function becomes: only what follows the tensor may be something else."""
-    if len(signature(function).parameters) > 1:
+    if len(signature_of(function).parameters) > 1:
         function = names_operands(function, function.__module__)
     return _taking_axis(function)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import configparser
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -43,3 +45,22 @@ def test_readme_points_at_files_that_exist() -> None:
     for document in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
         for target in re.findall(r"\]\(([^)#:]+)\)", document.read_text()):
             assert (document.parent / target).exists(), f"{document.name} points at {target}"
+
+
+_FIRST = """
+import gc, sys
+import metaop
+(metaop.ones(2) + 1).numpy()
+print(*{name.partition(".")[0] for name in sys.modules} & set(sys.argv[1:]))
+print(gc.isenabled(), gc.get_freeze_count())
+"""
+
+
+def test_the_first_result_imports_only_what_it_needs() -> None:
+    requirements = read_configuration()["options"]["install_requires"].lower().replace("-", "_")
+    others = {*re.findall(r"^\w+", requirements, re.MULTILINE), "pycparser"}
+    command = [sys.executable, "-c", _FIRST, *others]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    imported, collector = done.stdout.splitlines()
+    assert {"numpy", "llvmlite"} < others and set(imported.split()) == {"numpy", "llvmlite"}
+    assert collector == "True 0"

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from cffi import FFI
 
 from metaop.errors import DeviceError
 
@@ -40,8 +39,15 @@ int cuGetErrorString(int status, const char** text);
 """
 _SONAMES = ("libcuda.so.1", "nvcuda.dll")
 
-ffi = FFI()
-ffi.cdef(_DECLARED)
+
+@functools.cache
+def interface() -> Any:
+    """What `_DECLARED` says, for cffi, whose parser takes 40 ms to import."""
+    from cffi import FFI
+
+    made = FFI()
+    made.cdef(_DECLARED)
+    return made
 
 
 @functools.cache
@@ -49,7 +55,7 @@ def library() -> Any:
     """The driver; raises DeviceError where it is not installed."""
     for name in _SONAMES:
         try:
-            return ffi.dlopen(name)
+            return interface().dlopen(name)
         except OSError:
             continue
     raise DeviceError(
@@ -61,6 +67,7 @@ def library() -> Any:
 def check(status: int, what: str) -> None:
     """Raises DeviceError, with the driver's words, unless a call has succeeded."""
     if status:
+        ffi = interface()
         text = ffi.new("const char**")
         library().cuGetErrorString(status, text)
         raise DeviceError(f"{what}: {ffi.string(text[0]).decode()}")
@@ -68,13 +75,14 @@ def check(status: int, what: str) -> None:
 
 def stream_of(address: int) -> Any:
     """A stream by its address, as the driver takes it."""
-    return ffi.cast("void*", address)
+    return interface().cast("void*", address)
 
 
 class Launch:
     """A kernel with the places of its parameters; the integers stay, the addresses may change."""
 
     def __init__(self, step: Step, addresses: np.ndarray) -> None:
+        ffi = interface()
         # Eight bytes for each: a kernel reads as many as its parameter has.
         self._integers = np.array(step.integers, np.int64)
         self._addresses = addresses
@@ -86,11 +94,11 @@ class Launch:
         self._kernel = step.kernel
         # Function, blocks, threads and dynamic shared memory.
         self.shape = (ffi.cast("void*", step.kernel.ptr), step.blocks, 1, 1, step.threads, 1, 1, 0)
-        self._start = library().cuLaunchKernel
+        self._start, self._none = library().cuLaunchKernel, ffi.NULL
 
     def start(self, stream: Any) -> None:
         """Queues the kernel on a stream of the current GPU."""
-        status = self._start(*self.shape, stream, self.places, ffi.NULL)
+        status = self._start(*self.shape, stream, self.places, self._none)
         if status:
             check(status, "a kernel was not launched")
 
@@ -102,7 +110,7 @@ class Graph:
     """
 
     def __init__(self, launches: Sequence[Launch], predecessors: Iterable[Sequence[int]]) -> None:
-        driver = library()
+        ffi, driver = interface(), library()
         graph, made = ffi.new("void**"), ffi.new("void**")
         check(driver.cuGraphCreate(graph, 0), "a graph was not made")
         nodes = ffi.new("void*[]", len(launches))

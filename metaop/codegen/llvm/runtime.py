@@ -114,9 +114,10 @@ class Runtime:
     """
 
     def __init__(self, system: System) -> None:
-        import cffi
+        # The part of cffi in C reads types too; the parser in Python takes 40 ms to import.
+        import _cffi_backend
 
-        interface = cffi.FFI()
+        interface = _cffi_backend.FFI()
         self._addresses = engine.compile_symbols(runtime_text(system), SYMBOLS)
         run, set_threads, start = (self._addresses[symbol] for symbol in SYMBOLS)
         self.run: Callable[[int, int, int, int, int], int] = interface.cast(_RUN_TYPE, run)

@@ -75,7 +75,7 @@ class _Kernel:
     @classmethod
     def at(cls, handle: Any) -> _Kernel:
         """The kernel of a handle."""
-        return cls._all[int(driver.ffi.cast("intptr_t", handle)) - 1]
+        return cls._all[int(driver.interface().cast("intptr_t", handle)) - 1]
 
     def put(self, blocks: int, threads: int, stream: int, words: Sequence[int]) -> None:
         """Queues the kernel."""
@@ -93,12 +93,12 @@ class _Kernel:
 
     def words(self, parameters: Any) -> list[int]:
         """The parameters, as they are now."""
-        ffi = driver.ffi
+        ffi = driver.interface()
         return [ffi.cast("long long*", parameters[k])[0] for k in range(len(self._is_buffer))]
 
 
 def _address(pointer: Any) -> int:
-    return int(driver.ffi.cast("intptr_t", pointer))
+    return int(driver.interface().cast("intptr_t", pointer))
 
 
 class _Node(NamedTuple):
@@ -142,7 +142,7 @@ class _Driver:
         words = kernel.words(parameters.parameters)
         shape = parameters.blocks[0], parameters.threads[0]
         launches.append(_Node(kernel, *shape, words, earlier))
-        node[0] = driver.ffi.cast("void*", len(launches))
+        node[0] = driver.interface().cast("void*", len(launches))
         return 0
 
     @classmethod
@@ -175,7 +175,7 @@ class _Driver:
     def _new(cls, place: Any, launches: list[_Node]) -> int:
         handle = next(_handles)
         cls.graphs[handle] = launches
-        place[0] = driver.ffi.cast("void*", handle)
+        place[0] = driver.interface().cast("void*", handle)
         return 0
 
 
