@@ -81,28 +81,31 @@ class DiskCache:
             os.unlink(self._path(key))
 
     @contextlib.contextmanager
-    def alone(self, key: str) -> Iterator[None]:
+    def alone(self, key: str, patience: float = _LONGEST_WAIT) -> Iterator[bool]:
         """A scope for what makes an entry, in which processes that share the folder take turns.
 
-        So all but the first find the entry. A process that waits too long, or in whose folder there
-        are no locks, goes on; the lock of one that dies is free.
+        So all but the first find the entry. It is False for a process that has lost its `patience`,
+        which counts in seconds. Where there are no locks, all go on at once; the lock of a process
+        that dies is free.
         """
         with contextlib.ExitStack() as stack:
+            is_alone = True
             if fcntl is not None:
                 with contextlib.suppress(OSError):
-                    stack.enter_context(self._turn(self.directory / (key + _LOCK)))
-            yield
+                    turn = self._turn(self.directory / (key + _LOCK), patience)
+                    is_alone = stack.enter_context(turn)
+            yield is_alone
 
     @contextlib.contextmanager
-    def _turn(self, path: Path) -> Iterator[None]:
+    def _turn(self, path: Path, patience: float) -> Iterator[bool]:
         """A scope in which a file is locked, or for which this process has waited too long."""
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         with path.open("w") as file:
-            end = time.monotonic() + _LONGEST_WAIT
+            end = time.monotonic() + patience
             while not (locked := _takes_lock(file.fileno())) and time.monotonic() < end:
                 time.sleep(_PAUSE)
             try:
-                yield
+                yield locked
             finally:
                 if locked:
                     with contextlib.suppress(OSError):

@@ -187,6 +187,51 @@ def test_what_another_process_has_stored_is_not_compiled(
         assert queue.result(wanted) and wanted.was_stored == was_stored
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no locks of files")
+def test_what_another_process_is_compiling_comes_last(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("METAOP_CACHE_DIR", str(tmp_path))
+    queue = CompileQueue()
+    first, *others = [queue.submit(job_of(text(k), f"key {k}", quick=True)) for k in range(8)]
+    # The other process: its lock is one of another file descriptor.
+    with first.cache.alone(first._name):
+        left = [left for job in others for left in queue._do_one(job)]
+        left += queue._do_one(others[0])
+        assert left == [first] and first.content is None
+        assert all(job.content for job in others)
+        other = job_of(text(0), "key 0", quick=True)
+        other._compile()
+    assert queue.result(first) == other.content and first.was_stored
+
+
+def test_who_has_waited_too_long_compiles(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("METAOP_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr("metaop.codegen.llvm.objects.job._PATIENCE", 0.05)
+    job = job_of(text(0), "key")
+    with job.cache.alone(job._name):
+        assert CompileQueue().result(job) and not job.was_stored
+
+
+def test_quick_code_of_several_texts_is_compiled_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("METAOP_CACHE_DIR", str(tmp_path))
+
+    def job_of_two() -> Job:
+        packed = packed_text(text(0))
+        return Job(packed, host_target(), {"one": packed, "two": packed})
+
+    queue, first = CompileQueue(), job_of_two()
+    assert queue.result(first) and not first.was_stored
+    again = job_of_two()
+    assert queue.result(again) == first.content and again.was_stored
+    # One of them has better code by now, which is not for both.
+    assert queue.result(job_of(text(1), "one"))
+    again = job_of_two()
+    assert queue.result(again) == first.content and not again.was_stored
+
+
 def test_processes_compile_in_orders_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     def order(process: int) -> list[str]:
         monkeypatch.setattr(os, "getpid", lambda: process)

@@ -321,15 +321,18 @@ def test_processes_take_turns(tmp_path: Path, how: str) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_nobody_waits_for_ever_for_a_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("metaop.codegen.caches.disk._LONGEST_WAIT", 0.05)
+def test_nobody_waits_for_ever_for_a_turn(tmp_path: Path) -> None:
     cache = DiskCache(tmp_path, 1000)
-    with cache.alone("key"):
-        with cache.alone("key"):
-            assert list(tmp_path.iterdir())
-        assert list(tmp_path.iterdir())  # whoever gave up waiting leaves the lock
+    with cache.alone("key") as is_alone:
+        assert is_alone
+        for patience in (0.0, 0.05):
+            with cache.alone("key", patience) as is_alone:
+                assert not is_alone and list(tmp_path.iterdir())
+            assert list(tmp_path.iterdir())  # whoever gave up waiting leaves the lock
     (tmp_path / "file").touch()
-    with DiskCache(tmp_path / "file", 1000).alone("key"), pytest.raises(ValueError):
+    # Where there are no locks, nobody is kept from anything.
+    with DiskCache(tmp_path / "file", 1000).alone("key") as is_alone, pytest.raises(ValueError):
+        assert is_alone
         raise ValueError
 
 

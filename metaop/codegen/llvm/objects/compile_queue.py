@@ -3,8 +3,8 @@
 LLVM compiles one module at a time in a process, whatever the number of threads. So if many are
 queued, worker processes take them from one end of the queue, and a thread that needs a result takes
 any of them. If a worker cannot be started or dies, this process compiles more. Processes that start
-together, such as ranks, compile the same modules in different orders, and find on disk what another
-one has compiled.
+together, such as ranks, share the work: each compiles, in an order of its own, what no other one is
+compiling, and finds the rest on disk.
 """
 
 from __future__ import annotations
@@ -82,25 +82,36 @@ class CompileQueue:
 
         Raises `InternalError` with LLVM's message if the text is not a valid module.
         """
-        while job.content is None:
-            self._do_one(job)
+        left: list[Job] = []
+        try:
+            while job.content is None:
+                left += self._do_one(job)
+        finally:
+            with self._changed:
+                self._waiting += left
         return job.content
 
-    def _do_one(self, wanted: Job) -> None:
+    def _do_one(self, wanted: Job) -> list[Job]:
+        """Compiles a job that is queued, or else the wanted one; what another process has is left.
+
+        Returns what is left.
+        """
         with self._changed:
-            if self._waiting:
+            if is_queued := bool(self._waiting):
                 job = self._waiting.pop(self._order.randrange(len(self._waiting)))
             elif wanted in self._elsewhere and self._changed.wait_for(
                 lambda: self._waiting or wanted not in self._elsewhere, _PATIENCE
             ):
-                return
+                return []
             else:
                 job = wanted
         try:
-            job.do()
+            job.do(wait=not is_queued)
         except InternalError:
             if job is wanted:
                 raise
+            return []
+        return [job] if job.content is None and job is not wanted else []
 
     def close(self) -> None:
         """Ends the workers; no others are started."""

@@ -10,6 +10,9 @@ from metaop.codegen.llvm.objects.object_code import compile_object
 from metaop.codegen.llvm.objects.stored import store_object, stored_object, unpacked_text
 from metaop.codegen.llvm.target import Target
 
+# The seconds for which a process waits for another one that compiles the same module.
+_PATIENCE = 30.0
+
 
 @dataclass(eq=False)
 class Job:
@@ -31,17 +34,34 @@ class Job:
         """Whether quick code will do."""
         return any(self.stored.values())
 
-    def do(self) -> None:
+    def do(self, wait: bool = True) -> None:
         """Reads the object that another process has stored by now, or compiles and stores it.
 
+        If another process is compiling it, waits for that one, or leaves the content for later.
         Raises `InternalError` with LLVM's message if the text is not a valid module.
         """
-        key, *others = self.stored or [None]
-        # What is stored under one of several keys may be better code, which suits that one alone.
-        found = None if key is None or others else stored_object(key, self.quick, self.cache)
-        if found:
-            self.was_stored, self.content = True, found.content
+        if self.cache is None or not self.stored:
+            self._compile()
             return
+        turn = self.cache.alone(self._name, _PATIENCE if wait else 0.0)
+        with turn as is_alone:
+            self.content = self._found()
+            self.was_stored = self.content is not None
+            if self.content is None and (is_alone or wait):
+                self._compile()
+
+    @property
+    def _name(self) -> str:
+        """What processes call the job."""
+        return f"{next(iter(self.stored))}-{'quick' if self.quick else 'fast'}"
+
+    def _found(self) -> bytes | None:
+        """The object that is stored under all keys; one of them may have better code of its own."""
+        found = {stored_object(key, self.quick, self.cache) for key in self.stored}
+        (first, *others) = {one and one.content for one in found}
+        return None if others else first
+
+    def _compile(self) -> None:
         content = compile_object(unpacked_text(self.packed), self.target, quick=self.quick)
         for key, packed in self.stored.items():
             store_object(key, content, packed, self.cache)
