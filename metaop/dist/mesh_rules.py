@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from metaop.dist.rules import Rule, is_source, rules, split_rules
 from metaop.dist.sbp import BROADCAST, Mesh, NdSbp, Partial, Split
-from metaop.unified_graph.node import Node
+from metaop.unified_graph.node import Node, input_node
 from metaop.unified_graph.reshard import Reshard
 
 
@@ -33,9 +33,15 @@ class MeshRule(NamedTuple):
     cut: int
 
 
-@lru_cache(maxsize=1 << 16)
 def mesh_rules(node: Node, mesh: Mesh) -> tuple[MeshRule, ...]:
     """Every way to run `node` on a mesh without communication."""
+    # Whatever computes the operands: layers that are alike share their rules.
+    operands = [input_node(k, one.shape, one.dtype) for k, one in enumerate(node.inputs)]
+    return _mesh_rules(Node(node.op, operands, node.shape, node.dtype), mesh)
+
+
+@lru_cache(maxsize=1 << 14)
+def _mesh_rules(node: Node, mesh: Mesh) -> tuple[MeshRule, ...]:
     if isinstance(node.op, Reshard) and node.op.sbp is not None:
         return tuple(_wishes(node.op.sbp))
     choices = [rules(node, ranks) + _free_splits(node, ranks) for ranks in mesh]

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
+from math import inf
 from typing import NamedTuple
 
 from metaop.dist.cost import HOST, Cluster, work_of
@@ -216,9 +217,9 @@ def assign(
         plan = _plan(inputs, given, list(zip(outputs, goals)), table, mesh)
         if best is None or plan.cost() < best.cost():
             best = plan
-        if not any(plan.boxes):
+        earlier, used = used, set(plan.used)
+        if not any(plan.boxes) or used == earlier:
             break
-        used = set(plan.used)
     assert best is not None
     return best
 
@@ -291,33 +292,42 @@ def _goals(outputs: Sequence[Node], table: Ways, setting: Setting) -> list[NdSbp
     }
     used: set[State] = set()
     for pair in found.items():
-        used.update(_added(pair, table, used))
+        used.update(_added(pair, table, used)[0])
     for node in outputs:
         if node in found:
             continue
         best: tuple[float, str] | None = None
-        chosen: list[State] = []
+        chosen: dict[State, None] = {}
         for states, way in table[node].items():
             if way.moved is not None:
                 continue
-            added = _added((node, states), table, used)
-            cost = sum(table[n][s].own for n, s in added) + _to_come(node, states, setting)
+            limit = best[0] if best else inf
+            added, cost = _added((node, states), table, used, limit)
+            cost += _to_come(node, states, setting)
             if best is None or (cost, repr(states)) < best:
                 best, found[node], chosen = (cost, repr(states)), states, added
         used.update(chosen)
     return [found[node] for node in outputs]
 
 
-def _added(goal: State, table: Ways, used: Container[State]) -> list[State]:
-    """The additional states that a plan needs for one more goal."""
+def _added(
+    goal: State, table: Ways, used: Container[State], limit: float = inf
+) -> tuple[dict[State, None], float]:
+    """The additional states that a plan needs for one more goal, and their cost.
+
+    The search for them ends where they cost more than a limit.
+    """
     seen: dict[State, None] = {}
+    cost = 0.0
     stack = [goal]
-    while stack:
+    while stack and cost <= limit:
         pair = stack.pop()
         if pair not in used and pair not in seen:
             seen[pair] = None
-            stack.extend(needed(pair, table))
-    return list(seen)
+            node, states = pair
+            cost += table[node][states].own
+            stack += needed(pair, table)
+    return seen, cost
 
 
 def _to_come(node: Node, states: NdSbp, setting: Setting) -> float:

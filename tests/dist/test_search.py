@@ -6,9 +6,12 @@ from typing import Any
 
 import metaop
 from metaop.dist.cost import Cluster, Link
+from metaop.dist.mesh_rules import mesh_rules
 from metaop.dist.sbp import BROADCAST, Split
 from metaop.dist.search import auto_parallel, explain_plan
 from metaop.dist.sharding_search import Plan
+from metaop.unified_graph.dtype import float32
+from metaop.unified_graph.node import input_node
 from tests.dist.steps import (
     classifier,
     convolutional,
@@ -29,6 +32,12 @@ def found(loss: Any, parameters: list[tuple[int, ...]], *data: Any, **options: A
     tensors = [*(zeros(*shape) for shape in parameters), *data]
     options = {"ranks": 4, **options}
     return auto_parallel(training_step(loss, count), *tensors, updated=range(count), **options)
+
+
+def test_nodes_that_are_alike_share_their_rules() -> None:
+    x = input_node(0, (8, 6), float32)
+    first, second, other = (mesh_rules(y, (2, 2)) for y in (x * 2.0, (x + 1.0) * 2.0, x + 2.0))
+    assert first is second and first != other
 
 
 def sent_shapes(plan: Plan) -> set[tuple[int, ...]]:
