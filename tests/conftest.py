@@ -19,7 +19,7 @@ os.environ.setdefault("METAOP_MACHINE", "typical")
 os.environ.setdefault("METAOP_PIECES", "never")
 # Modules and compiled programs stay long: to look through them as often as Python does by itself
 # took a tenth of the time of all tests.
-gc.set_threshold(20_000)
+gc.set_threshold(200_000)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -42,6 +42,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Keeps the modules and tests, which stay to the end, out of every collection of garbage."""
+    gc.freeze()
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Keeps what is there out of the five collections with which pytest ends."""
+    gc.collect()
     gc.freeze()
 
 

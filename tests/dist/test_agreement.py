@@ -31,17 +31,15 @@ LOCAL = (
 )
 GLOBAL = (
     "graph",
-    "network",
     "placing",
     "stages",
     "meshes",
     "predicted",
     "found",
-    "complex_numbers",
 )
-MODELS = ("models",)
-# Meshes need 4 processes; what is local runs on 3 below.
-GROUPS = ((LOCAL, 2), (GLOBAL, 4), (MODELS, 2))
+ALL_RANKS = ("models", "network", "complex_numbers")
+# Meshes and parts of the ranks need 4 processes; what is local runs on 3 below.
+GROUPS = ((LOCAL, 2), (GLOBAL, 4), (ALL_RANKS, 2))
 
 
 @pytest.mark.parametrize(
