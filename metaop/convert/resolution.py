@@ -16,6 +16,7 @@ from libcst.metadata import (
 )
 
 from metaop.convert.catalogue import exists, is_foreign, lookup, root_path
+from metaop.convert.tables import ROOTS
 
 
 def dotted(node: cst.BaseExpression | None) -> str | None:
@@ -168,7 +169,9 @@ class Resolver:
         """Whether the converted program binds the name `metaop` in this scope."""
         if scope is None:
             return False
-        return "torch" in self.meanings_of("torch", scope) and self.renames("torch", scope)
+        return any(
+            root in self.meanings_of(root, scope) and self.renames(root, scope) for root in ROOTS
+        )
 
     def renames(self, local: str, scope: Scope | None) -> bool:
         """Whether `import torch` becomes `import metaop` here, rather than `… as torch`."""

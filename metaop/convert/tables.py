@@ -93,7 +93,6 @@ RENAMED = {
     "torch.cuda.amp.grad_scaler.GradScaler": "metaop.cuda.amp.GradScaler",
     "torch.optim.lr_scheduler._LRScheduler": "metaop.optim.lr_scheduler.LRScheduler",
     "torch.__version__": "metaop.version.torch",
-    "torchvision.__version__": "metaop.version.torchvision",
     "torch._dynamo.mark_dynamic": "metaop.mark_dynamic",
     "torch._dynamo.mark_static": "metaop.mark_static",
     "torch._dynamo.maybe_mark_dynamic": "metaop.mark_dynamic",

@@ -9,6 +9,7 @@ import importlib
 from typing import Any
 
 from metaop.errors import UnsupportedError
+from metaop.version import torchvision as __version__
 
 _SUBMODULES = ("datasets", "io", "models", "ops", "transforms", "utils")
 

@@ -203,6 +203,30 @@ def test_programs_with_private_words_run() -> None:
     assert names["handle"] and names["new"] and names["twice"] == 2
 
 
+VISION = """
+import torchvision
+import torchvision as vision
+from torchvision import __version__
+
+def load():
+    import einops
+    return einops.rearrange, torchvision.models.utils.load_state_dict_from_url
+
+same = torchvision.__version__ == vision.__version__ == __version__
+"""
+
+
+def test_programs_that_import_only_torchvision_reach_all_names() -> None:
+    """Also those that metaop has elsewhere, for the import binds `metaop`."""
+    pytest.importorskip("libcst")
+    from metaop.convert import convert_source
+
+    names: dict[str, Any] = {}
+    exec(convert_source(VISION).text, names)
+    assert names["same"] and names["__version__"] == metaop.version.torchvision
+    assert names["load"]() == (metaop.einops.rearrange, metaop.hub.load_state_dict_from_url)
+
+
 SWITCHES = """
 import logging
 import torch
