@@ -130,6 +130,10 @@ class OneHotCategorical(OfCategorical):
         super().__init__(shape[:-1], shape[-1:], validate_args)
 
     @property
+    def _param(self) -> Tensor:
+        return self._categorical._param
+
+    @property
     def mean(self) -> Tensor:
         return self.probs
 

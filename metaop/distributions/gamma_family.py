@@ -175,20 +175,28 @@ class Beta(ExponentialFamily):
     def __init__(
         self, concentration1: Any, concentration0: Any, validate_args: bool | None = None
     ) -> None:
-        self.concentration1, self.concentration0 = broadcast_all(concentration1, concentration0)
-        super().__init__(self.concentration1.shape, validate_args=validate_args)
+        # The distribution of x and 1 - x; subclasses replace its concentration, as in PyTorch.
+        both = stack(broadcast_all(concentration1, concentration0), -1)
+        self._dirichlet = Dirichlet(both, False)
+        super().__init__(both.shape[:-1], validate_args=validate_args)
+
+    @property
+    def concentration1(self) -> Tensor:
+        """How strongly samples are drawn to 1."""
+        return self._dirichlet.concentration[..., 0]
+
+    @property
+    def concentration0(self) -> Tensor:
+        """How strongly samples are drawn to 0."""
+        return self._dirichlet.concentration[..., 1]
 
     @property
     def mean(self) -> Tensor:
         return self.concentration1 / (self.concentration1 + self.concentration0)
 
-    def _of_two(self) -> Dirichlet:
-        """The distribution of x and 1 - x."""
-        return Dirichlet(stack([self.concentration1, self.concentration0], -1), False)
-
     @property
     def mode(self) -> Tensor:
-        return self._of_two().mode[..., 0]
+        return self._dirichlet.mode[..., 0]
 
     @property
     def variance(self) -> Tensor:
@@ -196,7 +204,7 @@ class Beta(ExponentialFamily):
         return self.concentration1 * self.concentration0 / (total.square() * (total + 1))
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        return self._of_two().rsample(sample_shape)[..., 0]
+        return self._dirichlet.rsample(sample_shape)[..., 0]
 
     def log_prob(self, value: Tensor) -> Tensor:
         self._validate_sample(value)
@@ -241,6 +249,7 @@ class StudentT(Distribution):
         self, df: Any, loc: Any = 0.0, scale: Any = 1.0, validate_args: bool | None = None
     ) -> None:
         self.df, self.loc, self.scale = broadcast_all(df, loc, scale)
+        self._chi2 = Chi2(self.df, False)
         super().__init__(self.df.shape, validate_args=validate_args)
 
     @property
@@ -261,7 +270,7 @@ class StudentT(Distribution):
         noise = randn(
             self._extended_shape(sample_shape), dtype=self.df.dtype, device=self.df.device
         )
-        drawn = Chi2(self.df, False).rsample(sample_shape)
+        drawn = self._chi2.rsample(sample_shape)
         return self.loc + self.scale * noise * (drawn / self.df).rsqrt()
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -298,6 +307,8 @@ class FisherSnedecor(Distribution):
 
     def __init__(self, df1: Any, df2: Any, validate_args: bool | None = None) -> None:
         self.df1, self.df2 = broadcast_all(df1, df2)
+        self._gamma1 = Gamma(self.df1 * 0.5, self.df1, False)
+        self._gamma2 = Gamma(self.df2 * 0.5, self.df2, False)
         super().__init__(self.df1.shape, validate_args=validate_args)
 
     @property
@@ -317,8 +328,7 @@ class FisherSnedecor(Distribution):
         return where(second > 4, variance, float("nan"))
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        first = Gamma(self.df1 * 0.5, self.df1, False).rsample(sample_shape)
-        second = Gamma(self.df2 * 0.5, self.df2, False).rsample(sample_shape)
+        first, second = self._gamma1.rsample(sample_shape), self._gamma2.rsample(sample_shape)
         return (first / second).clamp(min=finfo(first.dtype).tiny)
 
     def log_prob(self, value: Tensor) -> Tensor:

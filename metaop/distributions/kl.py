@@ -92,7 +92,7 @@ def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
 
 
 def _infinite(p: Distribution, q: Distribution) -> Tensor:
-    like = next(value for value in vars(p).values() if isinstance(value, Tensor))
+    like = p.mean
     shape = broadcast_shapes(p.batch_shape, q.batch_shape)
     return full(shape, math.inf, dtype=like.dtype, device=like.device)
 
@@ -156,7 +156,7 @@ def _gamma(p: Gamma, q: Gamma) -> Tensor:
 
 @register_kl(Beta, Beta)
 def _beta(p: Beta, q: Beta) -> Tensor:
-    return _dirichlet(p._of_two(), q._of_two())
+    return _dirichlet(p._dirichlet, q._dirichlet)
 
 
 @register_kl(Dirichlet, Dirichlet)

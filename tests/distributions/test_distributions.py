@@ -457,3 +457,28 @@ def test_binomial_broadcasts_and_takes_certain_outcomes() -> None:
     counts, chances = metaop.tensor([[0.0], [3.0], [1e5]]), metaop.tensor([0.0, 1.0])
     assert metaop.binomial(counts, chances).tolist() == [[0, 0], [0, 3], [0, 1e5]]
     assert metaop.binomial(metaop.zeros(0), metaop.zeros(0)).shape == (0,)
+
+
+def _parts(library) -> list:
+    """What subclasses of others read and replace of the distributions that make one up."""
+
+    class Own(library.distributions.Beta):
+        def expand(self, batch_shape, _instance=None):
+            new = self._get_checked_instance(Own, _instance)
+            new._dirichlet = self._dirichlet.expand(batch_shape)
+            super(library.distributions.Beta, new).__init__(batch_shape, validate_args=False)
+            return new
+
+    given, x = library.tensor([2.0, 3.0]), library.tensor([0.25, 0.75])
+    beta = Own(given, given + 1)
+    beta._dirichlet.concentration = library.stack([given * 2, given], -1)
+    one_hot = library.distributions.OneHotCategorical(given)
+    ratio = library.distributions.FisherSnedecor(given, given + 4)
+    found = [beta.concentration1, beta.concentration0, beta.mean, beta.mode, beta.log_prob(x)]
+    found += [beta.expand((3, 2)).log_prob(x), library.distributions.StudentT(given)._chi2.mean]
+    return [*found, one_hot._param, ratio._gamma1.mean, ratio._gamma2.variance]
+
+
+def test_parts_that_subclasses_replace() -> None:
+    for own, theirs in zip(_parts(metaop), _parts(torch), strict=True):
+        np.testing.assert_allclose(own.numpy(), theirs.numpy(), rtol=1e-5, atol=1e-6)
