@@ -168,6 +168,12 @@ def _check(
             f"and weight of {spatial + 2}, got {list(input.shape)} and {list(weight.shape)}",
             fix="inputs are (N, C, *extents) or (C, *extents)",
         )
+    if weight.shape[0] < groups:
+        raise ShapeError(
+            f"Given groups={groups}, expected weight to be at least {groups} at dimension 0, but "
+            f"got weight of size {list(weight.shape)} instead",
+            fix="make at least one channel for each group",
+        )
     found = input.shape[-spatial - 1]
     if found != channels or groups < 1 or weight.shape[0] % groups:
         divides = groups > 0 and weight.shape[0] % groups == 0

@@ -195,6 +195,24 @@ def test_linear(shape):
     compare("linear", draw(*shape), draw(4, 5))
 
 
+@pytest.mark.parametrize("name", ["conv", "conv_transpose"])
+@pytest.mark.parametrize(("weight", "groups"), [((0, 4), 1), ((0, 0), 1), ((2, 1), 4), ((4, 2), 5)])
+def test_groups_without_channels(name: str, weight: tuple[int, int], groups: int) -> None:
+    """No channels at all are fewer than the groups, too; the message is PyTorch's."""
+    for spatial in (1, 2, 3):
+        ones = (1,) * spatial
+
+        def convolve(library, spatial=spatial, ones=ones):
+            function = getattr(library.nn.functional, f"{name}{spatial}d")
+            return function(library.ones(2, 4, *ones), library.ones(*weight, *ones), groups=groups)
+
+        with pytest.raises(RuntimeError) as expected:
+            convolve(torch)
+        with pytest.raises(ShapeError) as found:
+            convolve(metaop)
+        assert str(expected.value) in str(found.value)
+
+
 def test_bilinear():
     compare("bilinear", draw(2, 3, 4), draw(2, 3, 5), draw(6, 4, 5), draw(6))
     compare_derivatives("bilinear", draw(2, 2), draw(2, 3), draw(2, 2, 3))
