@@ -10,7 +10,7 @@ import numpy as np
 from metaop.differentiation import tape
 from metaop.errors import GradientError, describe_location
 from metaop.tensor.core import wrap
-from metaop.tensor.grad_fn import GradFn
+from metaop.tensor.gradient_names import gradient_name
 from metaop.unified_graph.recording import Call, watched
 
 
@@ -22,7 +22,7 @@ def _refuse_nan(call: Call, gradients: Sequence[Call | None]) -> None:
         if np.isnan(wrap(gradient).numpy(force=True)).any():
             where = describe_location(call.location)
             raise GradientError(
-                f"Function '{GradFn(call).name()}' returned nan values in its {position}th output"
+                f"Function '{gradient_name(call)}' returned nan values in its {position}th output"
                 + (f"; it was called at {where}" if where else "")
             )
 

@@ -8,8 +8,9 @@ from functools import wraps
 from typing import Any
 from weakref import ref
 
+from metaop.differentiation.entries import TapeEntry
 from metaop.differentiation.saved_values import overwritten_error
-from metaop.differentiation.tape import TapeEntry, pass_through
+from metaop.differentiation.tape import pass_through
 from metaop.errors import ArgumentTypeError, GradientError
 from metaop.operators.basic import constant_fill
 from metaop.tensor.core import Tensor, wrap

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any
 
+from metaop.differentiation.entries import (
+    Cotangent,
+    Cotangents,
+    Passed,
+    TapeEntry,
+    Variable,
+)
 from metaop.differentiation.plan import gradient_plan
 from metaop.differentiation.saved_values import overwritten, overwritten_error
 from metaop.differentiation.unsummed import Unsummed, summed
@@ -14,11 +19,6 @@ from metaop.unified_graph.composite import composite
 from metaop.unified_graph.cut import forget_released, recorder, residual_parts
 from metaop.unified_graph.node import Node
 from metaop.unified_graph.recording import Call, modes, part, record
-
-# What flows backwards: a value, or the rows of which it is the sum.
-Cotangent = Call | Unsummed
-# The cotangents of sources, from those of results.
-GradientFunction = Callable[[Sequence[Any]], Sequence[Any]]
 
 
 def live_residuals(call: Call) -> list[Call]:
@@ -34,46 +34,8 @@ def live_residuals(call: Call) -> list[Call]:
     return [] if plan is None else residual_parts(call, plan.residuals)
 
 
-@dataclass(eq=False)
-class TapeEntry:
-    """What only some calls need: a leaf's owner, hooks, or a gradient written by the user.
-
-    `accumulate` takes the finished gradient of a leaf; `hooks` are called with the gradient of this
-    call and return what replaces it, `retains` get it after them, and `after` is called when a leaf
-    has accumulated it;
-    `function` (called `name`) computes the gradients of `sources` (of their output number `index`)
-    by user code, from the cotangents of `outputs` outputs, and `freed` is told when it will not be
-    called again. The gradients of the inputs `unsummed` may be left as rows.
-    """
-
-    accumulate: Callable[[Cotangent], None] | None = None
-    hooks: Callable[[Cotangent], Cotangent] | None = None
-    retains: list[Callable[[Cotangent], None]] = field(default_factory=list)
-    after: list[Callable[[Cotangent], None]] = field(default_factory=list)
-    function: GradientFunction | None = None
-    sources: tuple[Call | None, ...] = ()
-    outputs: int = 1
-    index: int = 0
-    name: str = ""
-    freed: Callable[[], None] | None = None
-    unsummed: tuple[int, ...] = ()
-
-    def has_accumulated(self, gradient: Cotangent) -> None:
-        """Runs the hooks of a leaf whose gradient has just been added to."""
-        for done in tuple(self.after):
-            done(gradient)
-
-    @property
-    def has_user_code(self) -> bool:
-        """Whether something of the user runs when the gradient is known."""
-        return bool(self.function or self.hooks or self.retains)
-
-
-# What gradients arrive at: a call, or the tape that all values of a leaf share. A leaf that was
-# written outside the tape has several, and one gradient.
-Variable = Call | TapeEntry
 # The cotangents that have arrived at a variable, by output index.
-Pending = dict[Variable, dict[int, Cotangent]]
+Pending = dict[Variable, Cotangents]
 
 
 def _variable(call: Call) -> Variable:
@@ -224,6 +186,10 @@ def _visit(
         cotangents[0] = own
     if variable in wanted and own is not None:
         found[variable] = own
+    if tape is not None:
+        for change in tuple(tape.before):
+            cotangents = change(cotangents)
+        own = cotangents.get(0)
     if tape is not None and tape.accumulate is not None:
         if accumulate and own is not None:
             tape.accumulate(own)
@@ -240,9 +206,7 @@ def _visit(
     return _record_gradient(call, cotangents, pending, needed)
 
 
-def _run_function(
-    call: Call, tape: TapeEntry, cotangents: dict[int, Cotangent], pending: Pending
-) -> bool:
+def _run_function(call: Call, tape: TapeEntry, cotangents: Cotangents, pending: Pending) -> bool:
     _check_not_released(call)
     function, sources = tape.function, tape.sources
     assert function is not None
@@ -251,14 +215,29 @@ def _run_function(
     gradients = function([x if x is None else summed(x) for x in given] if is_own else given)
     for watch in watchers:
         watch(call, [x.values if isinstance(x, Unsummed) else x for x in gradients])
-    for source, gradient in zip(sources, gradients):
-        if source is not None and gradient is not None and source.requires_grad:
-            _accumulate(pending, source, gradient, tape.index)
+    _pass_on(tape, sources, gradients, cotangents, pending, tape.index)
     return is_own
 
 
+def _pass_on(
+    tape: TapeEntry | None,
+    sources: Sequence[Call | None],
+    gradients: Passed,
+    cotangents: Cotangents,
+    pending: Pending,
+    index: int = 0,
+) -> None:
+    """Gives the gradients that a call computed from `cotangents` to its sources."""
+    if tape is not None:
+        for change in tuple(tape.passed):
+            gradients = change(gradients, cotangents)
+    for source, gradient in zip(sources, gradients):
+        if source is not None and gradient is not None and source.requires_grad:
+            _accumulate(pending, source, gradient, index)
+
+
 def _record_gradient(
-    call: Call, cotangents: dict[int, Cotangent], pending: Pending, needed: set[Variable] | None
+    call: Call, cotangents: Cotangents, pending: Pending, needed: set[Variable] | None
 ) -> bool:
     _check_not_released(call)
     wanted = tuple(
@@ -284,11 +263,13 @@ def _record_gradient(
     for watch in watchers:
         watch(call, parts)
     following = iter(parts)
+    gradients: list[Cotangent | None] = [None] * len(call.inputs)
     for target in plan.targets:
-        source, first = call.inputs[target], next(following)
+        first = next(following)
         is_apart = target in plan.unsummed
-        own = Unsummed(first, next(following), source.type) if is_apart else first
-        _accumulate(pending, source, own)
+        kind = call.inputs[target].type
+        gradients[target] = Unsummed(first, next(following), kind) if is_apart else first
+    _pass_on(call.tape, call.inputs, gradients, cotangents, pending)
     return bool(plan.residuals)
 
 

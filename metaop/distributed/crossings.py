@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from metaop.differentiation.tape import TapeEntry
+from metaop.differentiation.entries import TapeEntry
 from metaop.dist.mesh_world import nothing_partial
 from metaop.dist.placement import Placement
 from metaop.dist.program import ShardedBuffer

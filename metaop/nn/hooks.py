@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from metaop.differentiation.tape import TapeEntry
+from metaop.differentiation.entries import TapeEntry
 from metaop.errors import ArgumentError
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.handles import RemovableHandle

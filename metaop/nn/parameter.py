@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from metaop.differentiation.tape import TapeEntry
+from metaop.differentiation.entries import TapeEntry
 from metaop.errors import ArgumentError, ArgumentTypeError, GradientError
 from metaop.tensor.core import Tensor, from_array, wrap
 from metaop.tensor.functions.creation import empty

@@ -21,7 +21,7 @@ import numpy as np
 
 from metaop.codegen.memory.buffers import Buffer
 from metaop.codegen.memory.shared import SharedMemory
-from metaop.differentiation.tape import TapeEntry
+from metaop.differentiation.entries import TapeEntry
 from metaop.errors import (
     ArgumentTypeError,
     DTypeError,

@@ -10,7 +10,7 @@ import numpy as np
 from metaop.codegen.cuda.device import device_count, runtime
 from metaop.codegen.cuda.runtime import DeviceBuffer
 from metaop.codegen.memory.buffers import Buffer
-from metaop.differentiation.tape import TapeEntry
+from metaop.differentiation.entries import TapeEntry
 from metaop.dist.sbp import BROADCAST
 from metaop.errors import DeviceError
 from metaop.tensor.core import Tensor, wrap

@@ -7,14 +7,15 @@ from typing import Any
 from weakref import ref
 
 from metaop.differentiation import tape
-from metaop.differentiation.tape import Cotangent, TapeEntry, origin
+from metaop.differentiation.entries import Cotangent, TapeEntry
+from metaop.differentiation.tape import origin
 from metaop.errors import GradientError, ShapeError
 from metaop.operators.basic import constant_fill, filled
 from metaop.tensor import history
 from metaop.tensor.core import Tensor
 from metaop.tensor.grad_fn import GradFn
-from metaop.tensor.handles import RemovableHandle
-from metaop.tensor.sparse.tensors import wrap_gradient
+from metaop.tensor.handles import HandleInList, RemovableHandle
+from metaop.tensor.sparse.tensors import cotangent_of_gradient, wrap_gradient
 from metaop.tensor.surface import attribute, method, public
 from metaop.unified_graph.cut import recorder
 from metaop.unified_graph.recording import Call, meeting, modes, record, scalar_leaf
@@ -165,23 +166,6 @@ def run_backward(
         modes.gradients = previous
 
 
-class _Handle(RemovableHandle):
-    """Of a hook of a tensor, which lies in a list."""
-
-    def __init__(self, hooks: list[Any], hook: Any) -> None:
-        super().__init__()
-        self._hooks, self._hook = hooks, hook
-
-    def remove(self) -> None:
-        if self._hook in self._hooks:
-            self._hooks.remove(self._hook)
-
-    def __setstate__(self, state: tuple) -> None:
-        # A copy removes nothing, as that of a module's handle.
-        super().__setstate__(state)
-        self._hooks, self._hook = [], None
-
-
 class _Hooks(list[Callable[[Any], Any]]):
     """The hooks of a tensor, called one after the other with its gradient.
 
@@ -194,7 +178,7 @@ class _Hooks(list[Callable[[Any], Any]]):
         for hook in tuple(self):
             replaced = hook(tensor)
             tensor = tensor if replaced is None else replaced
-        return tensor.as_unsummed() if tensor.is_sparse else tensor.call
+        return cotangent_of_gradient(tensor)
 
 
 def _entry(input: Tensor, purpose: str) -> TapeEntry:
@@ -219,7 +203,7 @@ def register_hook(input: Tensor, hook: Callable[[Tensor], Tensor | None]) -> Rem
     if not isinstance(entry.hooks, _Hooks):
         entry.hooks = _Hooks()
     entry.hooks.append(hook)
-    return _Handle(entry.hooks, hook)
+    return HandleInList(entry.hooks, hook)
 
 
 @method()
@@ -238,7 +222,7 @@ def register_post_accumulate_grad_hook(
             hook(tensor)
 
     entry.after.append(after)
-    return _Handle(entry.after, after)
+    return HandleInList(entry.after, after)
 
 
 @method()

@@ -40,3 +40,20 @@ class RemovableHandle:
 
     def __exit__(self, *exception: Any) -> None:
         self.remove()
+
+
+class HandleInList(RemovableHandle):
+    """Of a hook of a tensor or of its `grad_fn`, which lies in a list."""
+
+    def __init__(self, hooks: list[Any], hook: Any) -> None:
+        super().__init__()
+        self._hooks, self._hook = hooks, hook
+
+    def remove(self) -> None:
+        if self._hook in self._hooks:
+            self._hooks.remove(self._hook)
+
+    def __setstate__(self, state: tuple) -> None:
+        # A copy removes nothing, as that of a module's handle.
+        super().__setstate__(state)
+        self._hooks, self._hook = [], None

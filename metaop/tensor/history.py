@@ -7,7 +7,8 @@ from sys import getrefcount
 from typing import Any
 from weakref import ref
 
-from metaop.differentiation.tape import Cotangent, TapeEntry, as_before, origin
+from metaop.differentiation.entries import Cotangent, TapeEntry
+from metaop.differentiation.tape import as_before, origin
 from metaop.errors import GradientError
 from metaop.operators.basic import alias
 from metaop.unified_graph.cut import recorder

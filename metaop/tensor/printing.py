@@ -10,7 +10,7 @@ import numpy as np
 
 from metaop.errors import ArgumentError
 from metaop.tensor.core import Tensor
-from metaop.tensor.grad_fn import GradFn
+from metaop.tensor.gradient_names import gradient_name
 from metaop.tensor.promotion import defaults
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.dtype import DType
@@ -249,7 +249,7 @@ def sparse_text_of(input: Any, parts: dict[str, Tensor]) -> str:
 
 def gradient_function_name(input: Tensor) -> str:
     """The name that `grad_fn` prints: of the operator that made a tensor; empty for a leaf."""
-    return "" if input.is_leaf else GradFn(input.call).name()
+    return "" if input.is_leaf else gradient_name(input.call)
 
 
 def with_suffixes(text: str, suffixes: list[str], indent: int, own_line: bool = False) -> str:

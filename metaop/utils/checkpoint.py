@@ -7,7 +7,8 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from metaop.autograd.function import output_of
-from metaop.differentiation.tape import Cotangent, TapeEntry, backward, pass_through
+from metaop.differentiation.entries import Cotangent, TapeEntry
+from metaop.differentiation.tape import backward, pass_through
 from metaop.errors import ArgumentError
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.generator import get_rng_state, set_rng_state

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from metaop.differentiation.tape import TapeEntry
+from metaop.differentiation.entries import TapeEntry
 from metaop.dist.collectives import MPIWorld
 from metaop.dist.memory import memory_of
 from metaop.dist.packing import Packed

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from metaop.differentiation.entries import TapeEntry
 from metaop.differentiation.saved_values import overwritten_error
-from metaop.differentiation.tape import TapeEntry
 from metaop.tensor.core import Tensor, from_array, wrap
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.recording import Call, modes

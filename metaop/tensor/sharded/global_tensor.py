@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from metaop.differentiation.tape import TapeEntry
+from metaop.differentiation.entries import TapeEntry
 from metaop.dist.boxing import Parts
 from metaop.dist.mesh_world import mesh_shard, nothing_partial
 from metaop.dist.moves import fits

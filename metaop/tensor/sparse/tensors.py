@@ -542,6 +542,11 @@ def wrap_gradient(gradient: Cotangent) -> Any:
     return wrap(gradient)
 
 
+def cotangent_of_gradient(tensor: Any) -> Cotangent:
+    """What `wrap_gradient` showed, or what a hook returned instead."""
+    return tensor.as_unsummed() if tensor.is_sparse else tensor.call
+
+
 def _require_matrix(name: str, matrix: SparseTensor) -> None:
     if matrix.sparse_dim() != 2 or matrix.dense_dim():
         raise UnsupportedError(
