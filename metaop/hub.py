@@ -70,9 +70,12 @@ def load_state_dict_from_url(
     progress: bool = True,
     check_hash: bool = False,
     file_name: str | None = None,
-    weights_only: bool = False,
+    weights_only: bool | None = None,
 ) -> Any:
-    """The state in a file that is downloaded once; `check_hash` takes the hash from its name."""
+    """The state in a file that is downloaded once; `check_hash` takes the hash from its name.
+
+    It is read as by `metaop.load`: objects that are not plain need `weights_only=False`.
+    """
     folder = Path(model_dir or os.path.join(get_dir(), "checkpoints"))
     folder.mkdir(parents=True, exist_ok=True)
     name = file_name or os.path.basename(urlparse(url).path)
@@ -82,4 +85,4 @@ def load_state_dict_from_url(
             sys.stderr.write(f'Downloading: "{url}" to {target}\n')
         found = HASH_REGEX.search(name) if check_hash else None
         download_url_to_file(url, str(target), found.group(1) if found else None, progress)
-    return load(str(target), map_location=map_location)
+    return load(str(target), map_location=map_location, weights_only=weights_only)

@@ -241,7 +241,7 @@ MEANINGS = {
     "torch.distributed.tensor.DTensor": "any global tensor; to_local() gives a copy",
     "torch.initial_seed": "same seed, other random numbers than PyTorch's",
     "torch.jit": "modules and functions run as they are; save and load are for metaop's programs",
-    "torch.load": "whole modules are read with weights_only=False, of files that metaop wrote",
+    "torch.load": "whole modules are read with weights_only=False, if metaop has saved them",
     "torch.manual_seed": "same seed, other random numbers than PyTorch's",
     "torch.nn.DataParallel": "runs on one device, with the results of several",
     "torch.nn.parallel.DataParallel": "runs on one device, with the results of several",

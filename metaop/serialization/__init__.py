@@ -1,6 +1,6 @@
 """Saving and loading: PyTorch's checkpoint files and safetensors, without PyTorch.
 
-Reading never runs code that a file names: see `globals_table`.
+Reading runs no code that a file names, unless the caller allows it: see `unpickler`.
 """
 
 from metaop.serialization.files import load, save

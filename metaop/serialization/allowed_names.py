@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from metaop.serialization.builder import Builder, Region, StorageReference, Survey
 from metaop.serialization.damage import Damage
-from metaop.serialization.objects import HOME
 from metaop.serialization.storage_types import DTYPE_NAMES, STORAGE_CLASSES
 from metaop.tensor.size import Size
 from metaop.unified_graph.dtype import DType
@@ -36,16 +34,16 @@ class StorageClass:
 
 
 class NumpyType:
-    """A NumPy dtype of plain numbers while it is unpickled."""
+    """A NumPy dtype of plain numbers before its state is known."""
 
     def __init__(self, text: str, *flags: Any) -> None:
         self.dtype = np.dtype(str(text))
         if self.dtype.kind not in "biufc":
             raise Damage(f"it has an array with elements of type {self.dtype}")
 
-    def take(self, state: Any) -> None:
-        """Completes the type; of the pickled state only the byte order matters."""
-        self.dtype = self.dtype.newbyteorder(state[1])
+    def completed(self, state: Any) -> np.dtype:
+        """The type; of the pickled state only the byte order matters."""
+        return self.dtype.newbyteorder(state[1])
 
 
 def storage_of(pid: Any) -> StorageReference:
@@ -98,12 +96,7 @@ def tensor_names(maker: Survey | Builder) -> dict[tuple[str, str], Any]:
         "_rebuild_parameter": rebuild_parameter,
         "_rebuild_parameter_with_state": rebuild_parameter,
     }
-    names: dict[tuple[str, str], Any] = {
-        ("torch._utils", name): Allowed(function) for name, function in functions.items()
-    }
-    for name in ("named", "new_object", "new_table"):
-        names[HOME, name] = Allowed(partial(maker.object, name))
-    return names
+    return {("torch._utils", name): Allowed(function) for name, function in functions.items()}
 
 
 def _encode(text: str, encoding: str) -> bytes:
@@ -113,9 +106,16 @@ def _encode(text: str, encoding: str) -> bytes:
     return text.encode("latin1")
 
 
-def _default_dictionary(*factory: Any) -> dict[Any, Any]:
-    """A plain dict for a defaultdict, because a pickle may not choose the factory."""
-    return {}
+def _byte_array(content: bytes = b"") -> bytearray:
+    """A bytearray, which a number would make as large as it likes."""
+    if not isinstance(content, bytes):
+        raise Damage(f"it makes a bytearray of {content!r}")
+    return bytearray(content)
+
+
+def _default_dictionary(factory: Any = None) -> dict[Any, Any]:
+    """A defaultdict of plain containers; a plain dict where a pickle chooses another factory."""
+    return defaultdict(factory) if factory in _CONTAINERS else {}
 
 
 def _empty_array(*ignored: Any) -> np.ndarray:
@@ -123,10 +123,12 @@ def _empty_array(*ignored: Any) -> np.ndarray:
     return np.empty(0, np.int8)
 
 
-def _numpy_scalar(kind: NumpyType, content: bytes) -> int | float | bool | complex:
+def _numpy_scalar(kind: np.dtype, content: bytes) -> int | float | bool | complex:
     """Converts a NumPy scalar to the Python number of the same value."""
-    return np.frombuffer(content, kind.dtype, 1)[0].item()
+    return np.frombuffer(content, kind, 1)[0].item()
 
+
+_CONTAINERS = (set, frozenset, dict, list)
 
 PLAIN_NAMES: dict[tuple[str, str], Any] = {
     ("collections", "OrderedDict"): OrderedDict,
@@ -149,6 +151,7 @@ for _module in ("numpy.core.multiarray", "numpy._core.multiarray"):
     PLAIN_NAMES[_module, "_reconstruct"] = Allowed(_empty_array)
     PLAIN_NAMES[_module, "scalar"] = Allowed(_numpy_scalar)
 for _module in ("builtins", "__builtin__"):
-    for _kind in (set, frozenset, complex, dict, list):
+    for _kind in (*_CONTAINERS, complex):
         PLAIN_NAMES[_module, _kind.__name__] = _kind
+    PLAIN_NAMES[_module, "bytearray"] = Allowed(_byte_array)
     PLAIN_NAMES[_module, "bytes"] = Allowed(lambda: b"")  # how protocol 2 writes b""

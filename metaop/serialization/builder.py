@@ -7,14 +7,16 @@ with the bytes available, to build the tensors. This reveals shared storages bef
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from metaop.nn.parameter import Parameter
-from metaop.serialization import objects
 from metaop.serialization.damage import Damage
+from metaop.serialization.objects import check_allowed, imported
 from metaop.tensor.core import Tensor, from_array
+from metaop.tensor.strides import contiguous_strides
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.tensor_type import CPU, Device
 
@@ -47,6 +49,11 @@ class Region(NamedTuple):
             return 0
         return 1 + self.offset + sum((n - 1) * s for n, s in zip(self.size, self.stride))
 
+    def covers(self, count: int) -> bool:
+        """Whether it has a number of elements, which is all of them, in their order."""
+        is_in_order = self.stride == contiguous_strides(self.size)
+        return self.offset == 0 and prod(self.size) == count and is_in_order
+
 
 Placement = Callable[[str], Device]
 
@@ -54,7 +61,7 @@ Placement = Callable[[str], Device]
 class Survey:
     """The first pass: records what is used and builds nothing.
 
-    `trusted` says that the caller allows the file to name classes and functions to import.
+    `trusted` says that the caller allows the file to name all classes and functions.
     """
 
     def __init__(self, trusted: bool = False) -> None:
@@ -71,17 +78,26 @@ class Survey:
     def parameter(self, data: Any, requires_grad: bool) -> Any:
         return Stub()
 
-    def object(self, function: str, *arguments: Any) -> Any:
-        if not self.trusted:
-            raise Damage(
-                f"it holds a whole object ({'.'.join(map(str, arguments[:2]))})",
-                fix="pass weights_only=False if you trust the file: it names modules to import",
-            )
+    def named(self, module: str, name: str) -> Any:
+        """A placeholder for a class or function that the file names."""
+        check_allowed(module, name, self.trusted)
         return Stub()
 
 
 class Stub:
-    """A placeholder for a tensor or an object during the survey; accepts any attributes."""
+    """A placeholder for a tensor, an object or a class in the survey, which imports nothing."""
+
+    def __call__(self, *arguments: Any, **options: Any) -> Stub:
+        return Stub()
+
+    def append(self, item: Any) -> None:
+        """Takes an item of a list."""
+
+    def add(self, item: Any) -> None:
+        """Takes an item of a set."""
+
+    def __setitem__(self, key: Any, item: Any) -> None:
+        """Takes an item of a dictionary."""
 
 
 class Builder:
@@ -90,6 +106,7 @@ class Builder:
     def __init__(
         self, survey: Survey, read: Callable[[str], np.ndarray], placement: Placement
     ) -> None:
+        self.trusted = survey.trusted
         self._survey = survey
         self._read = read
         self._placement = placement
@@ -105,15 +122,19 @@ class Builder:
             tensor = self._alone(storage, region)
         else:
             base = self._base(storage, region.dtype)
-            tensor = base.as_strided(region.size, region.stride, region.offset)  # type: ignore
+            is_whole = region.covers(base.numel()) and region.size == tuple(base.shape)
+            place = (region.size, region.stride, region.offset)
+            tensor = base.detach() if is_whole else base.as_strided(*place)
         self._built.setdefault(key, tensor)
         return tensor.requires_grad_() if requires_grad else tensor
 
     def parameter(self, data: Any, requires_grad: bool) -> Any:
         return Parameter(data, requires_grad)
 
-    def object(self, function: str, *arguments: Any) -> Any:
-        return getattr(objects, function)(*arguments)
+    def named(self, module: str, name: str) -> Any:
+        """A class or function that the file names."""
+        check_allowed(module, name, self.trusted)
+        return imported(module, name)
 
     def _alone(self, storage: StorageReference, region: Region) -> Tensor:
         values = self._values(storage, region.dtype)[region.offset :]
@@ -122,9 +143,17 @@ class Builder:
         return self._placed(np.ascontiguousarray(shown).reshape(region.size), storage, region.dtype)
 
     def _base(self, storage: StorageReference, dtype: DType) -> Tensor:
+        """All values of a storage, in the shape of the tensor that has all if there is one.
+
+        A parameter has to be such a tensor: one that is made of a view has memory of its own.
+        """
         base = self._bases.get((storage.key, dtype))
         if base is None:
-            base = self._placed(self._values(storage, dtype), storage, dtype)
+            values = self._values(storage, dtype)
+            regions = [one for one in self._survey.regions[storage.key] if one.dtype is dtype]
+            wholes = [one.size for one in regions if one.covers(values.size)]
+            shape = wholes[0] if wholes else values.shape
+            base = self._placed(values.reshape(shape), storage, dtype)
             self._bases[storage.key, dtype] = base
         return base
 

@@ -47,14 +47,13 @@ def save(
     """Writes an object to a file that PyTorch can read too.
 
     `obj` is a state_dict or another nest of tensors, numbers, strings and plain containers. It may
-    hold whole modules, optimizers and schedulers, whose classes are written by name. A name that
-    ends in `.safetensors` requires a flat mapping of names to tensors; all others get PyTorch's zip
-    format. Files are written atomically. PyTorch's further arguments are accepted and have no
-    effect.
+    hold objects of other classes, such as whole modules, which are pickled. A name that ends in
+    `.safetensors` requires a flat mapping of names to tensors; all others get PyTorch's zip format.
+    Files are written atomically. PyTorch's further arguments are accepted and have no effect.
 
     Of global tensors the whole values are written; every rank of a job has to call it then, and
     with `global_dst_rank` only this one writes, in a data-parallel program rank 0. Raises
-    CheckpointError for objects of other types.
+    CheckpointError for objects that cannot be pickled, such as functions without a name.
 
     >>> import io
     >>> file = io.BytesIO()
@@ -138,13 +137,15 @@ def load(
 
     The format is detected from the content. Tensors that shared memory share it again.
     `map_location` says where tensors go: a device, a mapping of saved to new devices, or a function
-    of (storage, saved device). No code of the file ever runs. Whole modules and optimizers require
-    `weights_only=False`, which imports the modules that the file names; `pickle_module` and
-    `mmap` are accepted and have no effect. With `global_src_rank` one rank of a job reads the file
-    and sends its content to the others, in a data-parallel program rank 0.
+    of (storage, saved device). No code that the file names runs, but for what is listed
+    (`metaop.serialization.add_safe_globals`). With `weights_only=False`, which is for files that
+    you trust, it may name and call anything, and objects of all classes are read, but for those of
+    PyTorch. `pickle_module` and `mmap` are accepted and have no effect. With `global_src_rank` one
+    rank of a job reads the file and sends its content to the others, in a data-parallel program
+    rank 0.
 
-    Raises CheckpointError, with the file and the reason, for damaged files and for objects that are
-    not on the list of harmless types.
+    Raises CheckpointError, with the file and the reason, for damaged files and for names that are
+    not allowed.
 
     >>> import io
     >>> file = io.BytesIO()
@@ -224,7 +225,7 @@ def _reader_of(file: IO[bytes], trusted: bool) -> Callable[[IO[bytes], Placement
     if start[257:262] == b"ustar" or _is_tar(file):
         return read_tar
     if start.startswith(b"\x80"):
-        return read_legacy
+        return partial(read_legacy, trusted=trusted)
     raise Damage("it is not a checkpoint: neither zip, pickle, tar nor safetensors")
 
 

@@ -38,10 +38,10 @@ class _Bounded:
         return self._read(max(0, min(count, self._end - self.tell())))
 
 
-def read_legacy(source: IO[bytes], placement: Placement) -> Any:
+def read_legacy(source: IO[bytes], placement: Placement, trusted: bool = False) -> Any:
     """The object in a checkpoint of PyTorch before 1.6 (or written with the old format)."""
     file: Any = _Bounded(source)
-    survey = Survey()
+    survey = Survey(trusted)
     names: dict[str, StorageReference] = {}
 
     def persistent(pid: Any) -> StorageReference:

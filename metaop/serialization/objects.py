@@ -1,61 +1,41 @@
-"""Whole modules, optimizers and schedulers in checkpoints: the name of the class and the state.
+"""Classes and functions in checkpoints: how a file names them, and how the name finds them.
 
-A file names a class by its module and its name, as PyTorch's do. Reading imports that module, so
-the caller must trust the file (`weights_only=False`); even then, only objects of the classes below
-are created, without calling `__init__`.
+They are named as pickles do it, by module and name. What a file names is imported, and may be
+called, so it has to be on the list of safe classes, or the caller has to trust the file
+(`weights_only=False`).
 """
 
 from __future__ import annotations
 
 import importlib
+import re
 import sys
-from argparse import Namespace
-from collections.abc import Sequence
-from functools import cache
-from types import BuiltinFunctionType, FunctionType
+from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
-from metaop.errors import CheckpointError
-from metaop.nn.hooks import HookNumbers, HookTable
-from metaop.nn.module import Module
-from metaop.serialization.damage import Damage
+import numpy as np
 
-# The module of these functions in files.
-HOME = "metaop.serialization"
-_TABLES: dict[str, type] = {kind.__name__: kind for kind in (HookTable, HookNumbers)}
+from metaop.errors import CheckpointError
+from metaop.serialization.damage import Damage
+from metaop.serialization.safe_names import is_listed
+
 # Functions that are wrapped under a public name have another `__name__`.
 _PUBLIC = ("metaop.nn.functional", "metaop")
+_NUMPY_CORE = "numpy._core" if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else "numpy.core"
 
 
-@cache
-def _stateful() -> tuple[type, ...]:
-    optim = importlib.import_module("metaop.optim")
-    return (Module, optim.Optimizer, optim.lr_scheduler.LRScheduler, Namespace)
+def place_of(obj: type | FunctionType | BuiltinFunctionType) -> tuple[str, str] | None:
+    """The module and the name under which a class or a function can be imported.
 
-
-def described(obj: Any) -> tuple | None:
-    """How an object is written, as (function, arguments) or (function, arguments, state).
-
-    None for anything but modules, optimizers, schedulers, namespaces, functions and classes.
+    None for a part of another object, as a nested class, which is written as such. Raises
+    CheckpointError for one that no import finds.
     """
-    if type(obj) in _TABLES.values():
-        content = list(obj.items()) if isinstance(obj, dict) else sorted(obj)
-        return "new_table", (type(obj).__name__, content)
-    if isinstance(obj, (type, FunctionType, BuiltinFunctionType)):
-        return "named", _place_of(obj)
-    if isinstance(obj, _stateful()):
-        state = obj.__getstate__() if hasattr(obj, "__getstate__") else vars(obj)
-        # Modules created from a graph have their own classes, which cannot be imported.
-        return "new_object", _place_of(getattr(obj, "_class_in_files", type(obj))), state
-    return None
-
-
-def _place_of(obj: Any) -> tuple[str, str]:
-    """The module and the name under which a class or a function can be imported."""
-    name = obj.__qualname__
+    name, owner = obj.__qualname__, getattr(obj, "__self__", None)
+    if obj is type(None) or not isinstance(owner, (ModuleType, type(None))):
+        return None
     for module in (obj.__module__, *_PUBLIC):
         if _found(sys.modules.get(module), name) is obj:
-            return module, name
+            return None if "." in name else (module, name)
     raise CheckpointError(
         f"cannot save {obj.__module__}.{name}: it cannot be imported by this name",
         fix="define it at the top level of a module, or save the state_dict",
@@ -68,36 +48,29 @@ def _found(module: Any, name: str) -> Any:
     return module
 
 
-def named(module: str, name: str) -> Any:
+def check_allowed(module: str, name: str, trusted: bool) -> None:
+    """Raises Damage if a file may not name this class or function."""
+    if module.partition(".")[0] == "torch":
+        raise Damage(
+            f"it names {module}.{name}, which is not on the list of things that may be loaded",
+            fix="save its state_dict (tensors, numbers, strings, plain containers) instead of the "
+            "whole object",
+        )
+    if not trusted and not is_listed(module, name):
+        raise Damage(
+            f"it names {module}.{name}, which is not on the list of things that may be loaded",
+            fix="save state_dicts (tensors, numbers, strings, plain containers); or if you trust "
+            "the file, which may run any code, pass weights_only=False",
+        )
+
+
+def imported(module: str, name: str) -> Any:
     """The class or function with this name."""
+    module = re.sub(r"^numpy\._?core\b", _NUMPY_CORE, module)
     try:
-        found = _found(importlib.import_module(module), name)
-    except ImportError as error:
+        found: Any = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
         raise Damage(f"it needs {module}.{name} ({error})") from None
-    if not isinstance(found, (type, FunctionType, BuiltinFunctionType)):
-        raise Damage(f"it needs {module}.{name}, which is not a class or function")
     return found
-
-
-def new_object(module: str, name: str) -> Any:
-    """An object of this class whose `__init__` has not run."""
-    kind = named(module, name)
-    if not isinstance(kind, type) or not issubclass(kind, _stateful()):
-        raise Damage(f"it makes a {module}.{name}, which is not a module or optimizer")
-    return kind.__new__(kind)
-
-
-def new_table(kind: str, content: Sequence[Any]) -> Any:
-    """Creates the hook table of a module."""
-    return _TABLES[kind](content)
-
-
-def is_object(target: Any) -> bool:
-    """Whether `fill` may set its state."""
-    return isinstance(target, _stateful())
-
-
-def fill(target: Any, state: dict[str, Any]) -> None:
-    """Sets the saved state of a new object."""
-    restore = getattr(target, "__setstate__", target.__dict__.update)
-    restore(state)

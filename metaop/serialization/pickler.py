@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections import Counter, OrderedDict, defaultdict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
+from types import BuiltinFunctionType, FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from metaop.errors import CheckpointError
 from metaop.nn.parameter import Parameter
-from metaop.serialization import objects
+from metaop.serialization.objects import place_of
 from metaop.serialization.storage_types import CLASS_OF_DTYPE
 from metaop.tensor.core import Tensor
 from metaop.tensor.history import Cell
@@ -20,8 +21,6 @@ from metaop.tensor.size import Size
 from metaop.tensor.storage import owner_and_layout
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.tensor_type import Device
-
-_PLAIN = (type(None), bool, int, float, complex, str, bytes, list, tuple, dict, set, frozenset)
 
 
 class _Name:
@@ -48,7 +47,9 @@ _Pickler: Any = pickle._Pickler  # type: ignore[attr-defined]
 
 
 class CheckpointPickler(_Pickler):
-    """Writes tensors as PyTorch does and collects their storages; refuses unnamed objects.
+    """Writes tensors as PyTorch does and collects their storages.
+
+    Objects of other classes are written as Python pickles them.
 
     After `dump`, `storages` maps each storage's key to the tensor that owns the memory.
     """
@@ -82,44 +83,41 @@ class CheckpointPickler(_Pickler):
             obj = self.name("torch", obj.name)
         elif isinstance(obj, np.generic):
             obj = obj.item()
+        elif isinstance(obj, (type, FunctionType, BuiltinFunctionType)):
+            place = place_of(obj)
+            obj = self.name(*place) if place else obj
         super().save(obj, save_persistent_id)
 
     def reducer_override(self, obj: Any) -> Any:
+        kind = type(obj)
         if isinstance(obj, Tensor):
             return self._tensor(obj)
-        description = None if type(obj) in _PLAIN else objects.described(obj)
-        if description is not None:
-            function, *rest = description
-            return self.name(objects.HOME, function), *rest
-        if isinstance(obj, OrderedDict):
+        if kind is OrderedDict:
             attributes = {key: value for key, value in vars(obj).items() if key == "_metadata"}
             items = iter(obj.items())
             return self.name("collections", "OrderedDict"), (), attributes or None, None, items
-        if type(obj) is defaultdict:
-            return self.name("collections", "OrderedDict"), (), None, None, iter(obj.items())
-        if isinstance(obj, Counter):  # the milestones of a learning rate schedule
+        if kind is Counter:  # the milestones of a learning rate schedule
             return self.name("collections", "Counter"), (dict(obj),)
-        if isinstance(obj, Size):
+        if kind is Size:
             return self.name("torch", "Size"), (tuple(obj),)
-        if isinstance(obj, Device):
+        if kind is Device:
             index = () if obj.index is None else (obj.index,)
             return self.name("torch", "device"), (obj.type, *index)
-        if isinstance(obj, (set, frozenset)):
-            return self.name("__builtin__", type(obj).__name__), (list(obj),)
-        if isinstance(obj, complex):
+        if kind in (set, frozenset):
+            return self.name("__builtin__", kind.__name__), (list(obj),)
+        if kind is complex:
             return self.name("__builtin__", "complex"), (obj.real, obj.imag)
-        if isinstance(obj, bytes):
+        if kind is bytes:
             return self.name("_codecs", "encode"), (obj.decode("latin1"), "latin1")
-        if type(obj) is np.ndarray and obj.dtype.kind in "biufc":
+        if kind is np.ndarray and obj.dtype.kind in "biufc":
             return self._array(obj)
         if isinstance(obj, np.dtype) and obj.kind in "biufc":
             return self.name("numpy", "dtype"), *obj.__reduce__()[1:]
-        if type(obj) in _PLAIN or isinstance(obj, (_Name, _Storage)):
-            return NotImplemented
-        raise CheckpointError(
-            f"cannot save an object of type {type(obj).__module__}.{type(obj).__qualname__}",
-            fix="save modules, state_dicts, tensors, numbers, strings and plain containers of them",
-        )
+        if hasattr(kind, "_class_in_files"):
+            # Modules created from a graph have their own classes, which cannot be imported.
+            state = obj.__getstate__() if hasattr(obj, "__getstate__") else vars(obj)
+            return object.__new__, (obj._class_in_files,), state
+        return NotImplemented
 
     def _array(self, array: np.ndarray) -> Any:
         """An array in NumPy's pickle format; the state of its random generators has one."""
@@ -172,7 +170,15 @@ def pickle_checkpoint(obj: Any) -> tuple[bytes, list[tuple[str, Callable[[], np.
     """The pickle of an object, and for each storage its key and a function that reads its bytes."""
     file = io.BytesIO()
     pickler = CheckpointPickler(file)
-    pickler.dump(obj)
+    try:
+        pickler.dump(obj)
+    except (pickle.PicklingError, TypeError, AttributeError) as error:
+        if not isinstance(error, pickle.PicklingError) and "pickle" not in str(error):
+            raise
+        raise CheckpointError(
+            f"cannot save an object: {error}",
+            fix="save its state_dict, or give its class __getstate__ and __setstate__",
+        ) from error
     return file.getvalue(), [(key, _reader(base)) for key, base in pickler.storages]
 
 

@@ -22,7 +22,7 @@ _EXPANSION = {zipfile.ZIP_DEFLATED: 1032}
 
 
 def read_zip(file: IO[bytes], placement: Placement, trusted: bool = False) -> Any:
-    """The object in a zip checkpoint; a trusted one may hold whole modules."""
+    """The object in a zip checkpoint; a trusted one may hold objects of all classes."""
     try:
         with zipfile.ZipFile(file) as archive:
             _check_sizes(archive)

@@ -79,7 +79,6 @@ LEGAL = {
         "sparse_csc_tensor": {"check_invariants"},
         "sparse_csr_tensor": {"check_invariants"},
         "load": {"mmap", "pickle_module", "_options"},
-        "load_state_dict_from_url": {"weights_only"},
         "save": {
             "_disable_byteorder_record", "_use_new_zipfile_serialization", "pickle_module",
             "pickle_protocol",

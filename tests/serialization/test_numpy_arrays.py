@@ -41,6 +41,18 @@ def test_arrays_are_read_as_they_were(name: str, reader: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("array", [np.array(["a"]), np.array([None]), np.array(["2020"], "M8[Y]")])
-def test_arrays_of_other_things_are_refused(array: Any, tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"numpy\.ndarray"):
-        metaop.save(array, tmp_path / "file")
+def test_arrays_of_other_things_are_read_of_trusted_files(array: Any, tmp_path: Path) -> None:
+    metaop.save(array, tmp_path / "file")
+    for lib in (metaop, torch):
+        found = lib.load(tmp_path / "file", weights_only=False)
+        assert found.dtype == array.dtype and found.tolist() == array.tolist()
+    with pytest.raises(CheckpointError, match=r"elements of type|numpy"):
+        metaop.load(tmp_path / "file")
+
+
+@pytest.mark.parametrize("weights_only", [True, False])
+def test_types_of_arrays_are_values_too(weights_only: bool, tmp_path: Path) -> None:
+    kinds = [np.dtype("f4"), np.dtype(">i2"), np.dtype("f4"), np.zeros(2, ">i2")]
+    torch.save(kinds, tmp_path / "file")
+    found = metaop.load(tmp_path / "file", weights_only=weights_only)
+    assert found[:3] == kinds[:3] and found[3].tolist() == [0, 0]

@@ -1,12 +1,21 @@
-"""Whole modules, optimizers and checkpoints that hold them."""
+"""Whole modules, optimizers and objects of the user, and checkpoints that hold them."""
 
 from __future__ import annotations
 
 import importlib
 import io
+import threading
+import zipfile
 from argparse import Namespace
-from collections import Counter
-from typing import Any
+from collections import Counter, defaultdict, deque
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import Enum
+from fractions import Fraction
+from functools import partial
+from pathlib import PurePosixPath
+from random import Random
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -36,8 +45,80 @@ def double(module: nn.Module, inputs: Any, output: metaop.Tensor) -> metaop.Tens
     return output * 2
 
 
-class Stranger:
-    """Neither a module nor an optimizer."""
+@dataclass
+class Settings:
+    """A class of the user, with values that the pickle shares."""
+
+    width: int = 3
+    parts: list[Any] = field(default_factory=list)
+
+
+class Vocabulary:
+    """It says itself what is kept of it, and how often one was made."""
+
+    made = 0
+
+    def __init__(self, words: list[str]) -> None:
+        self.words = {word: k for k, word in enumerate(words)}
+        self.lock = threading.Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"words": self.words}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        Vocabulary.made += 1
+        self.__init__(list(state["words"]))  # type: ignore[misc]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Vocabulary) and self.words == other.words
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+class Pair(NamedTuple):
+    first: Any
+    second: Any
+
+    class Kind:
+        """A class within another one."""
+
+
+class Slots:
+    """Its attributes are in slots; it is made by a call."""
+
+    __slots__ = ("value", "other")
+
+    def __init__(self, value: int) -> None:
+        self.value, self.other = value, [value]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Slots) and self.value == other.value
+
+
+class Table(dict):  # type: ignore[type-arg]
+    """A dictionary with an attribute."""
+
+
+SHARED = [1, 2]
+OBJECTS: dict[str, Any] = {
+    "namespace": Namespace(rate=0.1, names=["a"]),
+    "data class": Settings(4, [SHARED, SHARED]),
+    "own state": Vocabulary(["a", "b"]),
+    "enumeration": [Colour.RED, Colour.RED],
+    "named tuple": Pair(1, Pair.Kind),
+    "slots": Slots(3),
+    "dictionary": Table(a=1),
+    "default dictionary": defaultdict(list, a=[1]),
+    "queue": deque([1, 2], maxlen=3),
+    "path": PurePosixPath("/a/b"),
+    "date": datetime(2020, 1, 2, 3),
+    "fraction": Fraction(1, 3),
+    "function": partial(int, base=2).func,
+    "range": [range(3), slice(1, 2), bytearray(b"ab"), ...],
+    "random numbers": Random(0).getstate(),
+}
 
 
 def again(value: Any, **options: Any) -> Any:
@@ -94,13 +175,77 @@ def test_what_no_import_finds_is_refused() -> None:
         again(module)
 
 
-def test_only_modules_and_their_like_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    file = io.BytesIO()
-    with monkeypatch.context() as patch:
-        patch.setattr("metaop.serialization.objects._stateful", lambda: (Stranger,))
-        save(Stranger(), file)
+@pytest.mark.parametrize("writer", ["metaop", "torch"])
+@pytest.mark.parametrize("reader", ["metaop", "torch"])
+@pytest.mark.parametrize("name", OBJECTS)
+def test_objects_of_all_classes_are_exchanged(name: str, writer: str, reader: str) -> None:
+    torch = pytest.importorskip("torch")
+    libs = {"metaop": metaop, "torch": torch}
+    file, value = io.BytesIO(), OBJECTS[name]
+    libs[writer].save({"value": value, "weights": libs[writer].ones(2)}, file)
     file.seek(0)
-    with pytest.raises(CheckpointError, match=r"makes a .*Stranger, which is not a module"):
+    found = libs[reader].load(file, weights_only=False)
+    assert found["value"] == value and type(found["value"]) is type(value)
+    assert found["weights"].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("protocol", [2, 4, 5])
+@pytest.mark.parametrize("new", [True, False], ids=["zip", "legacy"])
+def test_every_protocol_of_trusted_files_is_read(protocol: int, new: bool) -> None:
+    torch = pytest.importorskip("torch")
+    file, values = io.BytesIO(), [*OBJECTS.values(), torch.ones(2)]
+    torch.save(values, file, pickle_protocol=protocol, _use_new_zipfile_serialization=new)
+    file.seek(0)
+    *found, weights = load(file, weights_only=False)
+    assert found == values[:-1] and weights.tolist() == [1, 1]
+
+
+def test_the_survey_of_a_file_makes_no_objects() -> None:
+    Vocabulary.made = 0
+    read = again([Vocabulary(["a"]), Settings(parts=[SHARED, SHARED])], weights_only=False)
+    assert Vocabulary.made == 1
+    assert read[1].parts[0] is read[1].parts[1]
+
+
+def test_tensors_within_objects_share_memory() -> None:
+    weights = nn.Parameter(metaop.ones(3))
+    read = again(Settings(parts=[weights, Table(view=weights.detach()[1:])]), weights_only=False)
+    with metaop.no_grad():
+        read.parts[0].fill_(2)
+    assert read.parts[1]["view"].tolist() == [2, 2]
+
+
+def test_classes_that_the_user_lists_are_safe() -> None:
+    serialization, value = metaop.serialization, [Settings(5), Slots(2)]
+    with pytest.raises(CheckpointError, match=r"Settings, which is not on the list"):
+        again(value)
+    with serialization.safe_globals([Settings]), pytest.raises(CheckpointError, match="Slots"):
+        again(value)
+    with serialization.safe_globals([Settings, (Slots, f"{__name__}.Slots")]):
+        assert again(value) == value
+    # What is listed may be made, and nothing else may be called.
+    file = io.BytesIO()
+    save([Settings(5), Colour.RED], file)
+    file.seek(0)
+    with serialization.safe_globals([Settings]), pytest.raises(CheckpointError, match="Colour"):
+        load(file)
+
+
+def test_classes_that_no_import_finds_are_named() -> None:
+    torch = pytest.importorskip("torch")
+    file = io.BytesIO()
+    save(Settings(), file)
+    stored = io.BytesIO()
+    with zipfile.ZipFile(file) as source, zipfile.ZipFile(stored, "w") as target:
+        for name in source.namelist():
+            target.writestr(name, source.read(name).replace(b"Settings", b"Absentee"))
+    stored.seek(0)
+    with pytest.raises(CheckpointError, match=r"it needs .*Absentee"):
+        load(stored, weights_only=False)
+    file = io.BytesIO()
+    torch.save(torch.nn.Linear(1, 1), file)
+    file.seek(0)
+    with pytest.raises(CheckpointError, match=r"(?s)torch\.nn.*state_dict"):
         load(file, weights_only=False)
 
 

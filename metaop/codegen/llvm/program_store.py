@@ -109,7 +109,7 @@ def _found(
 ) -> Made:
     """What is stored under a fingerprint, or what is made and stored now.
 
-    Of processes that start together, such as ranks, one makes it, and all compile its kernels.
+    Of processes that start together, such as ranks, one makes it, and all share its kernels out.
     """
     cache = _cache()
     text = None if cache is None else fingerprint()
