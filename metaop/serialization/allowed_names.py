@@ -10,6 +10,7 @@ import numpy as np
 
 from metaop.serialization.builder import Builder, Region, StorageReference, Survey
 from metaop.serialization.damage import Damage
+from metaop.serialization.sparse_parts import layout_named
 from metaop.serialization.storage_types import DTYPE_NAMES, STORAGE_CLASSES
 from metaop.tensor.size import Size
 from metaop.unified_graph.dtype import DType
@@ -95,6 +96,7 @@ def tensor_names(maker: Survey | Builder) -> dict[tuple[str, str], Any]:
         "_rebuild_tensor_v3": rebuild_with_dtype,
         "_rebuild_parameter": rebuild_parameter,
         "_rebuild_parameter_with_state": rebuild_parameter,
+        "_rebuild_sparse_tensor": maker.sparse,
     }
     return {("torch._utils", name): Allowed(function) for name, function in functions.items()}
 
@@ -137,6 +139,7 @@ PLAIN_NAMES: dict[tuple[str, str], Any] = {
     ("_codecs", "encode"): Allowed(_encode),
     ("torch", "Size"): Allowed(Size),
     ("torch", "device"): Allowed(Device),
+    ("torch.serialization", "_get_layout"): Allowed(layout_named),
     ("torch.storage", "UntypedStorage"): StorageClass(None),
     ("torch", "UntypedStorage"): StorageClass(None),
     ("numpy", "dtype"): Allowed(NumpyType),

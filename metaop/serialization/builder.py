@@ -15,7 +15,9 @@ import numpy as np
 from metaop.nn.parameter import Parameter
 from metaop.serialization.damage import Damage
 from metaop.serialization.objects import check_allowed, imported
+from metaop.serialization.sparse_parts import rebuilt
 from metaop.tensor.core import Tensor, from_array
+from metaop.tensor.sparse.layouts import layout
 from metaop.tensor.strides import contiguous_strides
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.tensor_type import CPU, Device
@@ -78,6 +80,9 @@ class Survey:
     def parameter(self, data: Any, requires_grad: bool) -> Any:
         return Stub()
 
+    def sparse(self, kind: layout, parts: tuple[Any, ...]) -> Any:
+        return Stub()
+
     def named(self, module: str, name: str) -> Any:
         """A placeholder for a class or function that the file names."""
         check_allowed(module, name, self.trusted)
@@ -130,6 +135,9 @@ class Builder:
 
     def parameter(self, data: Any, requires_grad: bool) -> Any:
         return Parameter(data, requires_grad)
+
+    def sparse(self, kind: layout, parts: tuple[Any, ...]) -> Any:
+        return rebuilt(kind, parts)
 
     def named(self, module: str, name: str) -> Any:
         """A class or function that the file names."""

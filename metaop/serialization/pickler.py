@@ -14,10 +14,13 @@ import numpy as np
 from metaop.errors import CheckpointError
 from metaop.nn.parameter import Parameter
 from metaop.serialization.objects import place_of
+from metaop.serialization.sparse_parts import parts_of
 from metaop.serialization.storage_types import CLASS_OF_DTYPE
 from metaop.tensor.core import Tensor
 from metaop.tensor.history import Cell
 from metaop.tensor.size import Size
+from metaop.tensor.sparse.layouts import layout
+from metaop.tensor.sparse.tensors import SparseTensor
 from metaop.tensor.storage import owner_and_layout
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.tensor_type import Device
@@ -92,6 +95,11 @@ class CheckpointPickler(_Pickler):
         kind = type(obj)
         if isinstance(obj, Tensor):
             return self._tensor(obj)
+        if kind is SparseTensor:
+            parts = (obj.layout, parts_of(obj))
+            return self.name("torch._utils", "_rebuild_sparse_tensor"), parts
+        if kind is layout:
+            return self.name("torch.serialization", "_get_layout"), (f"torch.{obj._name}",)
         if kind is OrderedDict:
             attributes = {key: value for key, value in vars(obj).items() if key == "_metadata"}
             items = iter(obj.items())
@@ -148,16 +156,16 @@ class CheckpointPickler(_Pickler):
 
     def _storage(self, tensor: Tensor) -> tuple[_Storage, int, tuple[int, ...]]:
         """The storage of a tensor, and the tensor's offset and strides in it."""
-        base, layout = owner_and_layout(tensor)
+        base, place = owner_and_layout(tensor)
         if base.dtype is not tensor.dtype:  # a real view of complex numbers, or the reverse
-            base, layout = owner_and_layout(tensor.detach().clone())
+            base, place = owner_and_layout(tensor.detach().clone())
         peer = base.detach()  # gives both the cell that all tensors of this memory share
         cell = peer._cell
         assert cell is not None
         storage = self._storages.get(id(cell))
         if storage is None:
             storage = self._storages[id(cell)] = _Storage(str(len(self._storages)), base, cell)
-        return storage, layout[1], layout[0]
+        return storage, place[1], place[0]
 
     def _save_name(self, obj: _Name) -> None:
         self.write(pickle.GLOBAL + f"{obj.module}\n{obj.name}\n".encode())
