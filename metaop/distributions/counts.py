@@ -250,11 +250,14 @@ class NegativeBinomial(OfProbability):
     def variance(self) -> Tensor:
         return self.mean / (-self.logits).sigmoid()
 
+    @property
+    def _gamma(self) -> Gamma:
+        # A total_count of 0 gives the rate 0, which is allowed here.
+        return Gamma(self.total_count, (-self.logits).exp(), validate_args=False)
+
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         with no_grad():
-            # A total_count of 0 gives the rate 0, which is allowed here.
-            rates = Gamma(self.total_count, (-self.logits).exp(), validate_args=False)
-            return poisson(rates.sample(sample_shape))
+            return poisson(self._gamma.sample(sample_shape))
 
     def log_prob(self, value: Tensor) -> Tensor:
         self._validate_sample(value)

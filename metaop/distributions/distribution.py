@@ -111,6 +111,15 @@ class Distribution:
         with no_grad():
             return self.rsample(sample_shape)
 
+    def sample_n(self, n: int) -> Tensor:
+        """`n` samples; `sample((n,))` in new programs, as a warning says."""
+        warnings.warn(
+            "`sample_n(n)` will be deprecated. Use `sample((n,))` instead.",
+            FutureWarning,
+            stacklevel=2,
+        )
+        return self.sample((n,))
+
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Samples that are differentiable with respect to the parameters."""
         raise UnsupportedError(

@@ -476,9 +476,16 @@ def _parts(library) -> list:
     ratio = library.distributions.FisherSnedecor(given, given + 4)
     found = [beta.concentration1, beta.concentration0, beta.mean, beta.mode, beta.log_prob(x)]
     found += [beta.expand((3, 2)).log_prob(x), library.distributions.StudentT(given)._chi2.mean]
-    return [*found, one_hot._param, ratio._gamma1.mean, ratio._gamma2.variance]
+    count = library.distributions.NegativeBinomial(given, logits=x)._gamma.mean
+    return [*found, one_hot._param, ratio._gamma1.mean, ratio._gamma2.variance, count]
 
 
 def test_parts_that_subclasses_replace() -> None:
     for own, theirs in zip(_parts(metaop), _parts(torch), strict=True):
         np.testing.assert_allclose(own.numpy(), theirs.numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_sample_n_warns_and_samples() -> None:
+    for library in (metaop, torch):
+        with pytest.warns(FutureWarning, match=r"Use `sample\(\(n,\)\)` instead"):
+            assert library.distributions.Gamma(library.ones(3), 1.0).sample_n(5).shape == (5, 3)
