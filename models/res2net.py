@@ -15,7 +15,7 @@ import metaop
 from metaop import nn
 
 from .demonstration import learn_digits, parse_options
-from .resnet import Block, ResNet, convolution
+from .resnet import Block, Normalisation, ResNet, conv1x1, conv3x3
 
 
 class Bottle2neck(Block):
@@ -29,25 +29,28 @@ class Bottle2neck(Block):
 
     def __init__(
         self,
-        inputs: int,
-        width: int,
-        stride: int,
-        downsample: nn.Module | None,
-        scale: int = 4,
+        inplanes: int,
+        planes: int,
+        stride: int = 1,
+        downsample: nn.Module | None = None,
+        groups: int = 1,
         base_width: int = 26,
+        dilation: int = 1,
+        norm_layer: Normalisation | None = None,
+        scale: int = 4,
     ) -> None:
         super().__init__()
-        outputs = width * self.expansion
-        self.width = width * base_width // 64
-        self.conv1 = convolution(inputs, self.width * scale, 1)
-        self.bn1 = nn.BatchNorm2d(self.width * scale)
+        norm_layer = norm_layer or nn.BatchNorm2d
+        self.width = width = planes * base_width // 64 * groups
+        self.conv1 = conv1x1(inplanes, width * scale)
+        self.bn1 = norm_layer(width * scale)
         self.pool = nn.Identity() if downsample is None else nn.AvgPool2d(3, stride, padding=1)
         self.convs = nn.ModuleList(
-            convolution(self.width, self.width, 3, stride) for _ in range(scale - 1)
+            conv3x3(width, width, stride, groups, dilation) for _ in range(1, scale)
         )
-        self.bns = nn.ModuleList(nn.BatchNorm2d(self.width) for _ in range(scale - 1))
-        self.conv3 = convolution(self.width * scale, outputs, 1)
-        self.bn3 = nn.BatchNorm2d(outputs)
+        self.bns = nn.ModuleList(norm_layer(width) for _ in range(1, scale))
+        self.conv3 = conv1x1(width * scale, planes * self.expansion)
+        self.bn3 = norm_layer(planes * self.expansion)
         self.relu = nn.ReLU(inplace=True)
         self.downsample = downsample
 
@@ -63,13 +66,13 @@ class Bottle2neck(Block):
 
 
 def res2net50(num_classes: int = 1000, stem: str = "imagenet") -> ResNet:
-    return ResNet(Bottle2neck, (3, 4, 6, 3), num_classes, stem)
+    return ResNet(Bottle2neck, (3, 4, 6, 3), num_classes, width_per_group=26, stem=stem)
 
 
 def main(arguments: Sequence[str] | None = None) -> list[float]:
     """Learns digits of 64 × 64 pixels; returns the losses."""
     options = parse_options(__doc__, arguments, steps=60, batch_size=16, lr=1e-3)
-    return learn_digits(ResNet(Bottle2neck, (1, 1, 1, 1), 10), options, 64)
+    return learn_digits(ResNet(Bottle2neck, (1, 1, 1, 1), 10, width_per_group=26), options, 64)
 
 
 if __name__ == "__main__":

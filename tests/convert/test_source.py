@@ -214,7 +214,7 @@ def test_texts_that_do_not_parse_are_refused() -> None:
         ),
         (
             "from torchvision.models.resnet import resnet18",
-            "from metaop.vision.models import resnet18",
+            "from metaop.vision.models.resnet import resnet18",
         ),
         (
             "from torchvision.models._utils import IntermediateLayerGetter",

@@ -38,7 +38,7 @@ def test_names_are_those_of_torchvision() -> None:
 @pytest.mark.parametrize("block", ["BasicBlock", "Bottleneck"])
 def test_values_and_gradients_are_those_of_torch(stem: str, block: str) -> None:
     def build(module: Any) -> Any:
-        return module.ResNet(getattr(module, block), (1, 1, 1, 1), 10, stem)
+        return module.ResNet(getattr(module, block), (1, 1, 1, 1), 10, stem=stem)
 
     compare("resnet", build, classification, *image_batch(2, 16 if stem == "cifar" else 40))
 

@@ -103,7 +103,7 @@ def test_dilated_stages_keep_the_size_of_the_image() -> None:
 def test_only_bottlenecks_are_dilated() -> None:
     with pytest.raises(ArgumentError, match="of type Bottleneck"):
         resnet.ResNet(
-            resnet.BasicBlock, (1, 1, 1, 1), replace_stride_with_dilation=(False, False, True)
+            resnet.BasicBlock, (1, 1, 1, 2), replace_stride_with_dilation=(False, False, True)
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import re
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 import metaop
-from metaop import hub
+from metaop import hub, nn
 from metaop.errors import ArgumentError, CheckpointError
 from metaop.vision import models
 from tests.models import torchvision_networks
@@ -168,6 +169,41 @@ def test_options_are_those_of_torchvision() -> None:
     assert models.mobilenet_v3_small(width_mult=0.5).classifier[0].out_features == 512
     preset = models.ResNet18_Weights.DEFAULT.transforms()
     assert preset(metaop.vision.datasets.FakeData(1)[0][0]).shape == (3, 224, 224)
+
+
+def test_programs_build_residual_networks_of_their_own() -> None:
+    """As they do from torchvision's blocks, by its names and in its order of arguments."""
+    resnet = importlib.import_module("metaop.vision.models.resnet")
+    assert models.resnet is resnet and resnet.resnet18 is models.resnet18
+    names = "inplanes planes stride downsample groups base_width dilation norm_layer".split()
+    for block in (resnet.BasicBlock, resnet.Bottleneck):
+        assert [*signature(block).parameters] == names
+        assert block(64, 64 // block.expansion)(metaop.ones(1, 64, 3, 3)).shape == (1, 64, 3, 3)
+
+    class Wide(resnet.BasicBlock):
+        expansion = 2
+
+        def __init__(self, inplanes: int, planes: int, *shape: Any, **options: Any) -> None:
+            super().__init__(inplanes, planes, *shape, **options)
+            self.conv2 = resnet.conv3x3(planes, 2 * planes)
+            self.bn2 = nn.BatchNorm2d(2 * planes)
+
+    class Encoder(resnet.ResNet):
+        def __init__(self, **options: Any) -> None:
+            super().__init__(Wide, [1, 1, 1, 2], zero_init_residual=True, **options)
+            self.layer5 = self._make_layer(Wide, 16, 1, stride=2)
+            del self.fc
+
+        def _forward_impl(self, x: metaop.Tensor) -> metaop.Tensor:
+            x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
+            return self.layer5(self.layer4(self.layer3(self.layer2(self.layer1(x)))))
+
+    encoder = Encoder(norm_layer=nn.BatchNorm2d)
+    assert encoder(metaop.rand(2, 3, 64, 64)).shape == (2, 32, 1, 1)
+    assert encoder.inplanes == 32 and not encoder.layer1[0].bn2.weight.any()
+    assert resnet.resnext50_32x4d().layer1[0].conv2.groups == 32
+    with pytest.raises(ArgumentError, match="BasicBlock: groups=2"):
+        resnet.ResNet(resnet.BasicBlock, [1, 1, 1, 1], groups=2)
 
 
 WHOLE = (

@@ -192,6 +192,8 @@ _CLASSES = {network.kind: network.module for network in NETWORKS.values()}
 
 
 def __getattr__(name: str) -> Any:
+    if name == "resnet":
+        return importlib.import_module(f"{__name__}.resnet")
     if name in _CLASSES:
         return getattr(program(_CLASSES[name]), name)
     raise AttributeError(f"module 'metaop.vision.models' has no attribute {name!r}")
