@@ -61,7 +61,7 @@ def on_ranks(ranks: int, model: str, log: Path, steps: int, *more: str) -> list[
     ("model", "ranks", "options"),
     [
         ("gpt", 4, "--data-parallel 2 --tensor-parallel 2"),
-        ("bert", 2, "--pipeline 2"),
+        pytest.param("bert", 2, "--pipeline 2", marks=pytest.mark.nightly),
         pytest.param("bert", 2, "--auto-parallel", marks=pytest.mark.nightly),
         pytest.param("vit", 2, "--tensor-parallel 2", marks=pytest.mark.nightly),
         pytest.param("swin", 2, "--pipeline 2", marks=pytest.mark.nightly),
@@ -172,8 +172,10 @@ def test_every_training_has_a_checkpoint(capsys: pytest.CaptureFixture[str]) -> 
     [
         ("mlp", "--batch-size 4"),
         ("unet", "--batch-size 2 --width 4 --size 16"),
-        ("point_cloud", "--batch-size 2 --width 8 --points 16"),
-        ("squeezenet", "--batch-size 2"),
+        pytest.param(
+            *("point_cloud", "--batch-size 2 --width 8 --points 16"), marks=pytest.mark.nightly
+        ),
+        pytest.param("squeezenet", "--batch-size 2", marks=pytest.mark.nightly),
     ],
 )
 def test_trainings_go_on_where_they_were_interrupted(name: str, sizes: str, tmp_path: Path) -> None:
