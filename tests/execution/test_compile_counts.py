@@ -183,8 +183,8 @@ def test_products_of_other_widths_share_a_kernel(compiled: list[str]) -> None:
 
 _YOUNG = """
 import gc, metaop
-from metaop.execution import executor
-executor._MANY_OBJECTS = 0
+from metaop import garbage
+garbage._MANY_OBJECTS = 0
 x = metaop.ones(8, 8)
 gc.collect()
 (x @ x).softmax(1).sum().numpy()
