@@ -50,6 +50,7 @@ SIGNATURES: dict[str, str] = {
     "torch.profiler.tensorboard_trace_handler": "an option of PyTorch's own trace export",
     "torch.trapezoid": "the documented default None means 1",
     "Tensor.fmod_": "documented as divisor, but the parameter is called other",
+    "torch.hub.load_state_dict_from_url": "what was downloaded runs code only if the user says so",
 }
 
 # Parts of PyTorch that are no part of the surface: its tracers, exporters and private packages.
