@@ -127,6 +127,8 @@ def _empty_array(*ignored: Any) -> np.ndarray:
 
 def _numpy_scalar(kind: np.dtype, content: bytes) -> int | float | bool | complex:
     """Converts a NumPy scalar to the Python number of the same value."""
+    if not isinstance(kind, np.dtype):
+        raise Damage(f"it has a number of the type {kind!r}")
     return np.frombuffer(content, kind, 1)[0].item()
 
 

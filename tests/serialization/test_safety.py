@@ -61,6 +61,7 @@ HOSTILE: dict[str, bytes] = {
     "set attribute of a function": state_of(b"ctorch\nSize\n", b"}X\x09\0\0\0_functionNs"),
     "extension": b"\x80\x02\x82\x01.",
     "dotted name": b"\x80\x04\x8c\x0bcollections\x8c\x18OrderedDict.__init__.x\x93.",
+    "number of a type by name": b"cnumpy._core.multiarray\nscalar\n(S'f4'\nS'abcd'\ntR.",
     "call of a value": b"\x80\x02K\x01)R.",
 }
 
