@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from metaop.unified_graph.symbolic import hint_of, is_symbolic, maximum
+from metaop.unified_graph.symbolic import greatest, hint_of, is_symbolic
 
 _ALIGNMENT = 64
 
@@ -51,17 +51,20 @@ def _symbolic_plan(lifetimes: Sequence[Lifetime]) -> tuple[list[Any], Any]:
     hints = [life._replace(nbytes=hint_of(life.nbytes)) for life in lifetimes]
     places, _ = plan(hints)
     sizes = [-(-life.nbytes // _ALIGNMENT) * _ALIGNMENT for life in lifetimes]
+    upwards = sorted(range(len(lifetimes)), key=lambda k: places[k])
     offsets: list[Any] = [0] * len(lifetimes)
-    ends: list[Any] = []
-    for k in sorted(range(len(lifetimes)), key=lambda k: places[k]):
+    ends: list[Any] = [0] * len(lifetimes)
+    highest = dict.fromkeys(upwards)
+    for k in upwards:
         below: list[int] = []
-        for j in sorted(range(len(lifetimes)), key=lambda j: -places[j]):
+        for j in reversed(upwards):
             is_below = places[j] + hints[j].nbytes <= places[k] and _meet(hints[j], hints[k])
             if is_below and not any(_meet(hints[i], hints[j]) for i in below):
                 below.append(j)
-        offsets[k] = maximum([0, *(offsets[j] + sizes[j] for j in below)])
-        ends.append(offsets[k] + sizes[k])
-    return offsets, maximum([0, *ends])
+                highest.pop(j, None)
+        offsets[k] = greatest([ends[j] for j in below])
+        ends[k] = offsets[k] + sizes[k]
+    return offsets, greatest([ends[k] for k in highest])
 
 
 def _meet(one: Lifetime, other: Lifetime) -> bool:

@@ -70,6 +70,8 @@ class ShapeEnv:
         self._table: dict[Terms, SymInt] = {}
         self._memo: dict[tuple[str, SymInt, SymInt | int], Any] = {}
         self._answers: dict[tuple[SymInt, str], bool] = {}
+        # What follows from the bounds as they are: forgotten when they narrow.
+        self._proofs: dict[tuple[SymInt, str], bool] = {}
         self._real_answers: dict[SymFloat, bool] = {}
 
     def symbol(self, hint: int, low: int = 2, high: int = _HUGE) -> SymInt:
@@ -97,7 +99,8 @@ class ShapeEnv:
 
     def assume_at_least(self, value: SymInt, least: int) -> None:
         """Assumes a lower bound of the extent of a tensor, without a guard."""
-        self._learn(value - least, "<", False)
+        if not self.is_proved(value - least, ">="):
+            self._learn(value - least, "<", False)
 
     def largest(self, values: Sequence[SymInt | int]) -> SymInt | int:
         """The largest of the values, without a guard; provably smaller ones are left out."""
@@ -107,9 +110,11 @@ class ShapeEnv:
                 continue
             kept = [other for other in kept if not self.is_proved(value - other, ">=")]
             kept.append(value)
-        if len(kept) == 1:
-            return kept[0]
-        return self._atom("max", tuple(kept), max(map(hint_of, kept)))
+        return kept[0] if len(kept) == 1 else self.greatest(kept)
+
+    def greatest(self, values: Sequence[SymInt | int]) -> SymInt | int:
+        """The largest of the values, without a guard and without asking which may be left out."""
+        return self._atom("max", tuple(values), max(map(hint_of, values)))
 
     def _atom(self, operator: str, operands: tuple[SymInt | int, ...], hint: int) -> SymInt | int:
         atom = _Atom(operator, operands)
@@ -234,6 +239,11 @@ class ShapeEnv:
             moved = rest + right if shift else rest
             if self.is_proved(moved, ">=") and self.is_proved(moved - right, "<"):
                 return whole - shift, moved
+        is_falling = type(rest) is not int and max(rest.terms, key=_degree)[1] < 0
+        if is_falling and self._low_of(right) > 0:
+            # One form for both ways to round up: `-(-n // d)` and `1 + (n - 1) // d`.
+            quotient, remainder = self.divide(-1 - rest, right)
+            return whole - 1 - quotient, right - 1 - remainder
         hint, over = divmod(hint_of(rest), hint_of(right))
         operands = (rest, right)
         return whole + self._atom("//", operands, hint), self._atom("%", operands, over)
@@ -248,10 +258,10 @@ class ShapeEnv:
             divisor, factor = ((), right) if type(right) is int else right.terms[0]  # type: ignore
             for monomial, c in left.terms:  # type: ignore[union-attr]
                 without = _without(monomial, divisor)
-                if without is None or c % factor:
+                if without is None or (c % factor and monomial):
                     rests[monomial] = c
                 else:
-                    sums[without] = c // factor
+                    sums[without], rests[monomial] = divmod(c, factor)
             return self._made(sums), self._made(rests)
         whole, rest, steps = 0, left, 0
         # Long division by the leading term.
@@ -294,10 +304,16 @@ class ShapeEnv:
         """Whether a value is provably `< 0`, or provably `>= 0`."""
         if type(value) is int:
             return value < 0 if relation == "<" else value >= 0
-        natural = -value - 1 if relation == "<" else value
-        if self._low_of(natural) >= 0 or self._is_natural(natural):
-            return True
-        return self._is_natural(self._without_quotients(natural))
+        found = self._proofs.get((value, relation))  # type: ignore[arg-type]
+        if found is None:
+            natural = -value - 1 if relation == "<" else value
+            found = (
+                self._low_of(natural) >= 0
+                or self._is_natural(natural)
+                or self._is_natural(self._without_quotients(natural))
+            )
+            self._proofs[value, relation] = found  # type: ignore[index]
+        return found
 
     def _without_quotients(self, value: SymInt | int) -> SymInt | int:
         """The same value with `d * (n // d)` as `n - n % d`, whose remainder has tight bounds."""
@@ -430,6 +446,7 @@ class ShapeEnv:
 
     def _propagate(self) -> None:
         """Narrows the bounds of atoms one of whose operands now has narrower bounds."""
+        self._proofs.clear()
         for number, atom in enumerate(self.atoms):
             if atom.operands:
                 low, high = self._range(atom)

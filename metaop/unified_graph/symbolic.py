@@ -366,6 +366,15 @@ def maximum(values: Sequence[Any]) -> Any:
     return symbolic[0].env.largest(values) if symbolic else max(values)  # type: ignore
 
 
+def greatest(values: Sequence[Any]) -> Any:
+    """The largest of some values that are not negative, without proofs that some are smaller."""
+    distinct = list(dict.fromkeys(values)) or [0]
+    symbolic = [value for value in distinct if type(value) is not int]
+    if not symbolic or len(distinct) == 1:
+        return max(distinct)
+    return symbolic[0].env.greatest(distinct)
+
+
 def common_divisor(*values: Any) -> Any:
     """The greatest common divisor of plain integers; a provable common divisor of symbolic ones."""
     if all(type(value) is int for value in values):
@@ -466,4 +475,4 @@ def with_parts(value: Any, values: Mapping[SymInt, int]) -> Any:
     if not isinstance(value, tuple):
         return value
     parts = [with_parts(one, values) for one in value]
-    return tuple(parts) if type(value) is tuple else type(value)(*parts)
+    return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)

@@ -29,6 +29,7 @@ class Symbols:
         self._others = others
         self._place = 0  # the number of these that have been used
         self._other_symbols: list[float] = []
+        self._other_values: dict[SymInt, float | None] = {}
         self._known: dict[tuple[float, float], Any] = {}
         self._reals: dict[tuple[float, float], SymFloat] = {}
         # Keys are pairs of the signature here and in the other subgraph, because signatures that
@@ -172,10 +173,13 @@ class Symbols:
 
     def _other(self, symbolic: SymInt) -> float | None:
         """The value of a number in the other subgraph, if it is a number there."""
-        try:
-            return value_at(symbolic, self._other_symbols)
-        except ZeroDivisionError:
-            return None
+        if symbolic not in self._other_values:
+            try:
+                found = value_at(symbolic, self._other_symbols)
+            except ZeroDivisionError:
+                found = None
+            self._other_values[symbolic] = found
+        return self._other_values[symbolic]
 
 
 def _derive_alike(concrete: Signature, symbolic: Signature) -> None:

@@ -135,6 +135,33 @@ def test_the_largest_of_values_leaves_out_what_is_provably_smaller() -> None:
     assert not env.guards
 
 
+def test_quotients_that_are_equal_are_one_object() -> None:
+    env = ShapeEnv()
+    n, m = env.symbol(7), env.symbol(5)
+    assert -(-n // 2) is 1 + (n - 1) // 2 is (n + 1) // 2
+    assert (n - 3) // 4 is (n + 5) // 4 - 2
+    assert (-n) % 4 is 3 - (n - 1) % 4
+    assert -(-n // m) is 1 + (n - 1) // m
+    assert not env.guards
+
+
+def test_what_was_not_proved_is_asked_again_when_bounds_narrow() -> None:
+    env = ShapeEnv()
+    n = env.symbol(9)
+    assert not surely_less(4, n // 2)
+    assert n > 10 or n > 8
+    assert surely_less(3, n // 2)
+
+
+def test_the_source_computes_only_what_its_values_need() -> None:
+    env = ShapeEnv()
+    n = env.symbol(9)
+    unused, used = n // 5, n // 7
+    source = source_of(env, [used])
+    assert "// 7" in source and "// 5" not in source and unused
+    assert function_of(source)(15) == (2,)
+
+
 def test_only_programs_that_may_narrow_get_guards_for_speed() -> None:
     env = ShapeEnv()
     n = env.symbol(70)

@@ -47,7 +47,7 @@ def subgraph_fingerprint(subgraph: Subgraph) -> str | None:
         for call in subgraph.order:
             signature = call.maker.signature
             assert signature is not None
-            words.append(_node_digest(signature.outputs[call.index]))
+            words += _digests_of([signature.outputs[call.index]])
             words.extend(str(numbers[source]) for source in subgraph.inputs_of(call))
             numbers[call] = len(numbers)
     except NotCanonicalError:
@@ -61,7 +61,7 @@ def graph_fingerprint(inputs: Sequence[Node], outputs: Sequence[Node]) -> str | 
     """A hash that equal graphs have in every process; symbols count by their names."""
     words = [f"{node.dtype.name}{node.shape}" for node in inputs]
     try:
-        words += [_node_digest(output) for output in outputs]
+        words += _digests_of(outputs)
     except NotCanonicalError:
         return None
     return blake2b("\n".join(words).encode(), digest_size=_DIGEST_BYTES).hexdigest()
@@ -97,17 +97,15 @@ def kernel_fingerprint(kernel: Kernel, storage: Storage) -> str | None:
     return blake2b("\n".join(words).encode(), digest_size=_DIGEST_BYTES).hexdigest()
 
 
-def _node_digest(output: Node) -> str:
-    found = _digests.get(output)
-    if found is not None:
-        return found
-    for node in topological([output]):
+def _digests_of(outputs: Sequence[Node]) -> list[str]:
+    missing = [output for output in outputs if output not in _digests]
+    for node in topological(missing):
         if node in _digests:
             continue
         inputs = " ".join(_digests[source] for source in node.inputs)
         text = f"{_operator_text(node)}|{node.dtype.name}{node.shape}|{inputs}"
         _digests[node] = blake2b(text.encode(), digest_size=_DIGEST_BYTES).hexdigest()
-    return _digests[output]
+    return [_digests[output] for output in outputs]
 
 
 def _operator_text(node: Node) -> str:
@@ -127,8 +125,8 @@ def _operator_text(node: Node) -> str:
     if isinstance(op, Code) and op.definition.digest:
         return f"code {op.definition.digest} {op.result}"
     if isinstance(op, Loop):
-        stacked = "" if op.stacked is None else _node_digest(op.stacked)
-        digests = ",".join(map(_node_digest, op.definition.carried))
+        stacked = "" if op.stacked is None else _digests_of([op.stacked])[0]
+        digests = ",".join(_digests_of(op.definition.carried))
         return f"loop {digests} {op.definition[1:]} {stacked} {op.number}"
     if isinstance(op, (Order, Replacement, Reinterpret)):
         return op.name

@@ -10,7 +10,7 @@ from metaop.codegen.nest.ir import LONGEST_STRIDE
 from metaop.fusion.kernel import Indices, Kernel, box_axes
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr, Quotient, Remainder
-from metaop.unified_graph.symbolic import divides, hint_of, surely_equal
+from metaop.unified_graph.symbolic import divides, hint_of, is_at_most, surely_equal
 
 # Joined reduced axes stay below this length, because every loop level accumulates separately.
 _LONGEST_REDUCTION = 1 << 14
@@ -292,7 +292,7 @@ def _joinable(kernel: Kernel, run: list[int], k: int, exprs: Sequence[IndexExpr]
         return False
     extent = kernel.shape[k]
     if k in kernel.reduced:
-        if math.prod([kernel.shape[j] for j in run]) * extent > _LONGEST_REDUCTION:
+        if not is_at_most(math.prod([kernel.shape[j] for j in run]) * extent, _LONGEST_REDUCTION):
             return False
     outer = Axis(f"i{previous}", kernel.shape[previous])
     inner = Axis(f"i{k}", extent)

@@ -21,7 +21,7 @@ from metaop.reduce.meta_op import Reduce
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.index_expr import Axis, IndexExpr
 from metaop.unified_graph.node import Node
-from metaop.unified_graph.symbolic import hint_of
+from metaop.unified_graph.symbolic import divides, hint_of
 
 # Vector loops shorter than this waste most of their lanes, so two axes are joined.
 SHORT_LANES = 8
@@ -325,7 +325,7 @@ class RowReduction(Lowering):
 
         Otherwise memory would be idle while the processor computes, which would wait afterwards.
         """
-        if math.prod(loop.extent for loop in loops) > self._elements(_AHEAD):
+        if hint_of(math.prod(loop.extent for loop in loops)) > self._elements(_AHEAD):
             return
         lane = Axis(loops[-1].name, loops[-1].extent)
         self.values.prefetch(
@@ -339,7 +339,7 @@ def _blocked(loops: list[Loop], replace: Callable[[dict[str, IndexExpr]], None])
     """Cuts very long reduced loops into blocks, so that partial sums stay short and exact."""
     result: list[Loop] = []
     for loop in loops:
-        if loop.extent < _LONG_REDUCTION or loop.extent % _BLOCK:
+        if hint_of(loop.extent) < _LONG_REDUCTION or not divides(_BLOCK, loop.extent):
             result.append(loop)
             continue
         outer = Loop(f"{loop.name}o", loop.extent // _BLOCK, True)

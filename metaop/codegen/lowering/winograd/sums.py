@@ -11,6 +11,8 @@ channel is a column that is not a result of a window).
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 from metaop.codegen.lowering.base.blocks import Tile, balanced
 from metaop.codegen.lowering.base.kernel import LoweredKernel
@@ -28,7 +30,7 @@ from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import Guard, Within
 from metaop.unified_graph.index_expr import IndexExpr
 from metaop.unified_graph.node import Node
-from metaop.unified_graph.symbolic import hint_of
+from metaop.unified_graph.symbolic import hint_of, is_at_least, is_symbolic
 
 _TILE = 4
 _PRODUCT = short_product(TAPS, _TILE)
@@ -41,6 +43,8 @@ _PACKING, _LEFT, _RIGHT, _COMBINED = 40, 30, 45, 25
 _TILES = RUN
 # The padding between points, so that they do not all map to the same few cache lines.
 _PITCH = 16
+# Images of varying sizes are at least so high and wide.
+_SHORTEST = 8
 
 Pair = tuple[Slide, Slide]
 
@@ -68,7 +72,7 @@ def share_of_work(kernel: Kernel, pair: Pair, tile: Tile) -> float:
     rows = math.prod(shape[k] for k in contraction.rows)
     channels = math.prod(shape[k] for k in contraction.columns[:-2])
     depth = math.prod(shape[k] for k in contraction.depth)
-    tiles = hint_of(math.prod(_tile_extents(kernel, pair)))
+    tiles = hint_of(math.prod(_in_tiles(_summed(kernel), pair)))
     height, width = -(-rows // tile.rows) * tile.rows, -(-channels // tile.columns) * tile.columns
     tiles = -(-tiles // _TILES) * _TILES
     right = width * _RIGHT * -(-height // tile.block_rows)
@@ -78,17 +82,31 @@ def share_of_work(kernel: Kernel, pair: Pair, tile: Tile) -> float:
 
 
 def excess_of_rounding(kernel: Kernel, pair: Pair) -> float:
-    """The rounding of a contraction with long windows, relative to plain sums."""
+    """The rounding of a contraction with long windows, relative to plain sums, for all sizes."""
+    extents = _summed(kernel)
+    symbolic = [k for k, extent in extents.items() if is_symbolic(extent)]
+    slid = [slide.tap for slide in pair]
+    if not all(is_at_least(extents[k], _SHORTEST) for k in symbolic if k in slid):
+        return math.inf
+    now = {k: hint_of(extent) for k, extent in extents.items()}
+    # Beside plain sums, those over small images round most.
+    least = {**now, **{k: _SHORTEST if k in slid else 1 for k in symbolic}}
+    return max(
+        excess((_PRODUCT, _PRODUCT), math.prod(_in_tiles(sizes, pair)), math.prod(sizes.values()))
+        for sizes in (now, least)
+    )
+
+
+def _summed(kernel: Kernel) -> dict[int, Any]:
+    """The extents of the reduced axes."""
     assert kernel.contraction is not None
-    depth = math.prod(kernel.shape[k] for k in kernel.contraction.depth)
-    return excess((_PRODUCT, _PRODUCT), math.prod(_tile_extents(kernel, pair)), depth)
+    return {k: kernel.shape[k] for k in kernel.contraction.depth}
 
 
-def _tile_extents(kernel: Kernel, pair: Pair) -> list[int]:
+def _in_tiles(extents: Mapping[int, Any], pair: Pair) -> list[Any]:
     """The extents of the reduced axes, in tiles where windows slide."""
-    assert kernel.contraction is not None
     cut = {slide.tap for slide in pair}
-    return [-(-kernel.shape[k] // (_TILE if k in cut else 1)) for k in kernel.contraction.depth]
+    return [-(-extent // (_TILE if k in cut else 1)) for k, extent in extents.items()]
 
 
 class LongWindows(Transforms):
@@ -107,7 +125,7 @@ class LongWindows(Transforms):
         self.pair = pair
         self.channel_axes = self.contraction.columns[:-2]
         self.channels = [kernel.shape[k] for k in self.channel_axes]
-        self.tiles = _tile_extents(kernel, pair)
+        self.tiles = _in_tiles(_summed(kernel), pair)
         self.channel_count, self.tile_count = math.prod(self.channels), math.prod(self.tiles)
         self.row_count = math.prod(self.rows)
         self.tile_rows, self.strip = tile.rows, tile.columns
