@@ -2,7 +2,7 @@
 
 One dimension is resized at a time. Where the sizes have the ratio p : r, output q*r + m starts
 reading at q*p + s(m): a map that the compiler inverts for the gradient. Other scales look their
-starts up.
+starts up. The scale of a dimension, in per out, follows from the extents if it is None.
 """
 
 from __future__ import annotations
@@ -25,9 +25,12 @@ from metaop.unified_graph.composite import composite
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.index_expr import IndexExpr, lookup
 from metaop.unified_graph.node import Node, index_node
+from metaop.unified_graph.symbolic import common_divisor, divides, is_symbolic
 
 # Starts are looked up unless the scale is a fraction whose denominator is at most this.
 _LARGEST_PERIOD = 1 << 12
+# With denominators up to this, single precision rounds to the same starts as fractions do.
+_LARGEST_EXACT = 1 << 6
 
 
 class Filter(NamedTuple):
@@ -59,13 +62,19 @@ FILTERS = {
 }
 
 
+Scales = tuple["float | None", ...]
+
+
 @composite
-def nearest(input: Node, output: tuple[int, ...], scales: tuple[float, ...], exact: bool) -> Node:
-    """Each element of the last dimensions taken from the nearest one; `scales` are in per out."""
+def nearest(input: Node, output: tuple[int, ...], scales: Scales, exact: bool) -> Node:
+    """Each element of the last dimensions taken from the nearest one."""
     offset = 0.5 if exact else 0.0
-    for k, (extent, scale) in enumerate(zip(output, scales)):
+    for k, (extent, given) in enumerate(zip(output, scales)):
         dim = input.ndim - len(output) + k
-        last = input.shape[dim] - 1
+        size = input.shape[dim]
+        if given is not None and not exact and (extent == size or extent == 2 * size):
+            given = None  # PyTorch copies, or doubles, whatever the factor was before rounding.
+        scale, last = _Scale.of(size, extent, given, False), size - 1
         # PyTorch computes them in single precision for all types.
         places = _Places(scale, offset, 0.0, 0, last, dtypes.float32)
         input = _resampled(input, dim, extent, places, 1, None)
@@ -77,20 +86,53 @@ def nearest(input: Node, output: tuple[int, ...], scales: tuple[float, ...], exa
 def interpolate(
     input: Node,
     output: tuple[int, ...],
-    scales: tuple[float, ...],
+    scales: Scales,
     align_corners: bool,
     filter: str,
     antialias: bool,
 ) -> Node:
-    """The last dimensions resized by the separable `filter`; `scales` are in per out."""
+    """The last dimensions resized by the separable `filter`."""
     kernel = FILTERS[filter]
-    for k, (extent, scale) in enumerate(zip(output, scales)):
+    resized = _antialiased if antialias else _interpolated
+    for k, (extent, given) in enumerate(zip(output, scales)):
         dim = input.ndim - len(output) + k
-        if antialias:
-            input = _antialiased(input, dim, extent, scale, align_corners, kernel)
-        else:
-            input = _interpolated(input, dim, extent, scale, align_corners, kernel)
+        if (antialias or filter == "linear") and given is not None and extent == input.shape[dim]:
+            given = None  # PyTorch copies, whatever the factor was before rounding.
+        scale = _Scale.of(input.shape[dim], extent, given, align_corners)
+        input = resized(input, dim, extent, scale, align_corners, kernel)
     return input
+
+
+class _Scale(NamedTuple):
+    """The step in the input per output element, and the fraction that it rounds, if it does."""
+
+    value: float
+    ratio: tuple[int, int] | None
+
+    @staticmethod
+    def of(extent: int, output: int, given: float | None, align_corners: bool) -> _Scale:
+        if given is not None:
+            near = None if is_symbolic(given) else _fraction(given)
+            is_near = near is not None and math.isclose(given, near, rel_tol=1e-12)
+            return _Scale(given, near.as_integer_ratio() if near is not None and is_near else None)
+        inward = int(align_corners)
+        if output == inward:
+            return _Scale(0.0, (0, 1))
+        step, steps = extent - inward, output - inward
+        common = common_divisor(step, steps)
+        step, steps = step // common, steps // common
+        return _Scale(step / steps, (step, steps))
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether single precision rounds no product down to a smaller integer."""
+        if self.ratio is None or is_symbolic(self.ratio[1]) or self.ratio[1] > _LARGEST_EXACT:
+            return False
+        return Fraction(float(np.float32(self.value))) >= Fraction(*self.ratio)
+
+
+def _fraction(scale: float) -> Fraction:
+    return Fraction(scale).limit_denominator(_LARGEST_PERIOD)
 
 
 class _Places(NamedTuple):
@@ -99,7 +141,7 @@ class _Places(NamedTuple):
     It is at most `high`, if that is given.
     """
 
-    scale: float
+    scale: _Scale
     offset: float
     shift: float
     first: int
@@ -108,24 +150,36 @@ class _Places(NamedTuple):
 
     def centres(self, position: Node) -> Node:
         """The fractional input coordinate of the output element `position`."""
-        return (cast(position, self.dtype) + self.offset) * self.scale + self.shift
+        return (cast(position, self.dtype) + self.offset) * self.scale.value + self.shift
 
     def starts(self, position: Node) -> Node:
         """The first input element that output element `position` reads."""
         start = cast(apply("floor", self.centres(position)), dtypes.int64) + self.first
         return start if self.high is None else apply("minimum", start, self.high)
 
-    def known_starts(self, count: int) -> list[int]:
-        """The same numbers for outputs 0 … count - 1, computed now."""
+    def known_starts(self, count: int) -> list[int] | None:
+        """The same numbers for outputs 0 … count - 1, computed now; None if they vary."""
+        if any(map(is_symbolic, (count, self.scale.value, self.high))):
+            return None
         kind = self.dtype.numpy.type
         position = np.arange(count).astype(kind)
-        centres = (position + kind(self.offset)) * kind(self.scale) + kind(self.shift)
+        centres = (position + kind(self.offset)) * kind(self.scale.value) + kind(self.shift)
         starts = np.floor(centres).astype(np.int64) + self.first
         return [int(s) for s in (starts if self.high is None else np.minimum(starts, self.high))]
 
+    def exactly(self, position: IndexExpr) -> IndexExpr:
+        """The same number, by the fraction."""
+        assert self.scale.ratio is not None
+        step, divisor = self.scale.ratio
+        twice = int(2 * self.offset), int(2 * self.shift)
+        if twice == (0, 0):
+            return position * step // divisor + self.first
+        moved = twice[0] * step + twice[1] * divisor
+        return (position * (2 * step) + moved) // (2 * divisor) + self.first
+
 
 def _interpolated(
-    input: Node, dim: int, extent: int, scale: float, align_corners: bool, kernel: Filter
+    input: Node, dim: int, extent: int, scale: _Scale, align_corners: bool, kernel: Filter
 ) -> Node:
     last = input.shape[dim] - 1
     offset, shift = (0.0, 0.0) if align_corners else (0.5, -0.5)
@@ -133,8 +187,10 @@ def _interpolated(
     taps = 2 * kernel.radius
     if kernel.radius > 1:
         # Wide kernels repeat the border element beyond the border.
+        before = after = kernel.radius
         starts = places.known_starts(extent)
-        before, after = max(-min(starts), 0), max(max(starts) + taps - 1 - last, 0)
+        if starts and not is_symbolic(last):
+            before, after = max(-min(starts), 0), max(max(starts) + taps - 1 - last, 0)
         input = extended(input, dim, before, after, "replicate")
         places = places._replace(shift=shift + before)
 
@@ -148,11 +204,11 @@ def _interpolated(
 
 
 def _antialiased(
-    input: Node, dim: int, extent: int, scale: float, align_corners: bool, kernel: Filter
+    input: Node, dim: int, extent: int, scale: _Scale, align_corners: bool, kernel: Filter
 ) -> Node:
     """Downsampling with the kernel stretched by the scale, and normalised weights."""
     size = input.shape[dim]
-    stretch = max(scale, 1.0)
+    stretch = max(scale.value, 1.0)
     support = kernel.radius * stretch
     places = _Places(scale, 0.5, 0.5 - support, 0, None, input.dtype)
     taps = math.ceil(support) * 2 + 1
@@ -182,22 +238,18 @@ def _resampled(
 ) -> Node:
     """Dimension `dim` with `extent` elements, each the weighted sum of `taps` input elements."""
     size = input.shape[dim]
-    starts = places.known_starts(extent)
-    ratio = Fraction(places.scale).limit_denominator(_LARGEST_PERIOD)
-    period = ratio.denominator if extent % ratio.denominator == 0 else extent
+    step, period, within, (low, high) = _starts(extent, size, places, weight is not None)
     shape = (*input.shape[:dim], extent // period, period, *input.shape[dim + 1 :])
     axes = IndexMap.axes(shape)
     thin = tuple(n if k in (dim, dim + 1) else 1 for k, n in enumerate(shape))
     position = index_node(axes[dim] * period + axes[dim + 1], thin)
-    within = _as_quotient(starts, ratio, period)
     operands: tuple[Node, ...] = ()
     if within is not None:
-        first = axes[dim] * (ratio.numerator * period // ratio.denominator) + within(axes[dim + 1])
+        first = axes[dim] * step + within(axes[dim + 1])
         # The weights must use exactly these starts. A kernel with fused multiply-add rounds less
         # than NumPy, and would compute another start where a centre is an integer.
         start = index_node(first, thin)
     else:
-        low, high = min(starts), max(starts)
         start = apply("minimum", apply("maximum", places.starts(position), low), high)
         operands = (reshape(start - low, (extent,)),)
         first = lookup(1, (axes[dim] * period + axes[dim + 1],), high - low + 1) + low
@@ -212,6 +264,30 @@ def _resampled(
     for tap in range(1, taps):
         result = result + tapped(tap)
     return reshape(result, (*input.shape[:dim], extent, *input.shape[dim + 1 :]))
+
+
+def _starts(
+    extent: int, size: int, places: _Places, is_continuous: bool
+) -> tuple[int, int, Callable[[IndexExpr], IndexExpr] | None, tuple[int, int]]:
+    """How the starts follow from the outputs: (step, period, within, bounds).
+
+    Output `q * period + m` starts at `q * step + within(m)`; without `within`, starts are computed
+    at run time, and are clamped to the bounds. `is_continuous`: a start that rounding moves by one
+    hardly changes the result.
+    """
+    scale = places.scale
+    step, divisor = scale.ratio or (extent, extent)
+    period = divisor if not is_symbolic(divisor) and divides(divisor, extent) else extent
+    within: Callable[[IndexExpr], IndexExpr] | None = None
+    if scale.is_exact or (is_continuous and scale.ratio is not None):
+        within = places.exactly
+    bounds = 0, size - 1
+    starts = places.known_starts(extent)
+    if starts is not None:
+        bounds = min(starts), max(starts)
+        ratio = Fraction(*scale.ratio) if scale.ratio else _fraction(scale.value)
+        within = _as_quotient(starts, ratio, period) or within
+    return step * period // divisor, period, within, bounds
 
 
 def _as_quotient(

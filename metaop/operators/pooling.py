@@ -18,7 +18,7 @@ from metaop.unified_graph.access import IndexMap, Within
 from metaop.unified_graph.composite import composite
 from metaop.unified_graph.index_expr import IndexExpr
 from metaop.unified_graph.node import Node, Shape, constant, index_node
-from metaop.unified_graph.symbolic import as_float, is_symbolic
+from metaop.unified_graph.symbolic import as_float, is_symbolic, surely_less
 
 Sizes = tuple[int, ...]
 
@@ -129,12 +129,14 @@ def _truncated(total: Node, count: Any) -> Node:
 def _counted(
     shape: Shape, dim: int, extent: int, kernel: int, stride: int, padding: int, with_padding: bool
 ) -> Node | int:
-    """The number of elements along one dimension that a window averages; a number if all agree."""
+    """The number of elements that a window averages along one dimension.
+
+    It is a plain number if no window reaches beyond what counts, whatever the sizes are.
+    """
     low, high = (-padding, extent + padding) if with_padding else (0, extent)
-    starts = [o * stride - padding for o in range(shape[dim])]
-    counts = {min(s + kernel, high) - max(s, low) for s in starts}
-    if len(counts) == 1:
-        return counts.pop()
+    last = (shape[dim] - 1) * stride - padding
+    if surely_less(low - 1, -padding) and surely_less(last + kernel - 1, high):
+        return kernel
     start = index_along(shape, dim) * stride - padding
     return apply("minimum", start + kernel, high) - apply("maximum", start, low)
 

@@ -109,7 +109,7 @@ def with_numbers(value: Any, take: Callable[[Any], Any]) -> Any:
         return value if is_apart else take(value)
     if isinstance(value, tuple):
         items = [with_numbers(item, take) for item in value]
-        return tuple(items) if type(value) is tuple else type(value)(*items)
+        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
     if isinstance(value, TensorType):
         shape = tuple([with_numbers(n, take) for n in value.shape])
         return TensorType(shape, value.dtype, value.device)

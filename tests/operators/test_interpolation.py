@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 import metaop
 from metaop.errors import MetaopError
@@ -50,6 +51,22 @@ def test_antialias(mode, size):
 def test_scale_factor(factor, recompute, mode):
     options = {"scale_factor": factor, "recompute_scale_factor": recompute, "mode": mode}
     compare("interpolate", draw(2, 3, 5, 6), **options)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "bilinear", "bicubic"])
+def test_a_factor_that_rounds_to_a_ratio(mode):
+    compare("interpolate", draw(2, 3, 3, 22), scale_factor=(2.3, 1.01), mode=mode)
+    compare("interpolate", draw(2, 3, 20, 3), scale_factor=(1.02, 2.1), mode=mode)
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+def test_antialias_with_a_factor_that_rounds_to_a_ratio(mode):
+    """Values only: PyTorch's gradient is not that of its function."""
+    image = draw(2, 3, 9, 22)
+    options = {"scale_factor": (0.6, 1.01), "mode": mode, "antialias": True}
+    theirs = torch.nn.functional.interpolate(torch.tensor(image), **options)
+    ours = metaop.nn.functional.interpolate(metaop.tensor(image), **options)
+    np.testing.assert_allclose(ours.numpy(), theirs.numpy(), atol=1e-12)
 
 
 def test_single_precision():

@@ -86,9 +86,7 @@ def interpolate(
     if mode == "area":
         return _AREA_POOLS[spatial](input, output)
     corners = bool(align_corners)
-    scales = tuple(
-        _scale(n, out, factor, corners) for n, out, factor in zip(input.shape[2:], output, factors)
-    )
+    scales = tuple(1.0 / factor if factor and not corners else None for factor in factors)
     if mode in ("nearest", "nearest-exact"):
         attributes: tuple = (output, scales, mode == "nearest-exact")
         return wrap(record(interpolation.nearest, (input.call,), attributes))
@@ -154,13 +152,6 @@ def _output(
             fix="choose a larger size or scale_factor",
         )
     return output, factors
-
-
-def _scale(extent: int, output: int, factor: float | None, align_corners: bool) -> float:
-    """The step in the input per output element."""
-    if align_corners:
-        return (extent - 1) / (output - 1) if output > 1 else 0.0
-    return 1.0 / factor if factor else extent / output
 
 
 def upsample(

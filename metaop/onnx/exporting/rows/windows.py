@@ -101,8 +101,7 @@ def _interpolate(o: Operands) -> str | None:
     # A given factor may differ from the ratio of the sizes.
     for extent, size, scale in zip(extents, output, scales):
         if isinstance(extent, int) and isinstance(size, int) and isinstance(scale, float):
-            wanted = (extent - 1) / (size - 1) if corners and size > 1 else extent / size
-            if not corners and abs(scale - wanted) > 1e-6:
+            if abs(scale - extent / size) > 1e-6:
                 return None
     mode = "align_corners" if corners else "half_pixel"
     return _resized(o, output, "linear", mode)
