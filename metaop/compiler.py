@@ -189,14 +189,16 @@ def compile_graph(
     return Compilation(backend, tuple(run_passes(inputs, outputs, machine, budget=budget)))
 
 
-def compile_generally(subgraph: Subgraph, others: Sequence[float]) -> GeneralProgram:
+def compile_generally(subgraph: Subgraph, *others: Sequence[float]) -> GeneralProgram:
     """Compiles one program for all values of the numbers in which a subgraph and `others` differ.
+
+    What relates the numbers in all of them is taken to hold always.
 
     Raises NotGeneralError if there is no such program.
     """
     device = subgraph.outputs[0].type.device
     backend, index = backend_named(backend_of(device)), device.index or 0
-    cut = SymbolicCut(subgraph, others)
+    cut = SymbolicCut(subgraph, *others)
     machine, general = machine_of(backend, index), backend.general
     assert general is not None
     return general(cut, lambda: schedule(cut.inputs, cut.outputs, machine, cut.env))
@@ -237,6 +239,8 @@ def run_passes(
     found = Schedule(
         tuple(inputs), tuple(outputs), machine or PLAIN_MACHINE, env=env, budget=budget
     )
+    if env is not None:
+        env.is_scheduled = True
     yield Stage("expand", "what was recorded, in meta-operators", found)
     if machine:
         yield from _passed(found)

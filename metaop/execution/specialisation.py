@@ -67,15 +67,16 @@ class Trial:
 
 @dataclass
 class Family:
-    """The programs of one structure: the numbers seen first, and the variants, latest first.
+    """The programs of one structure: the numbers that they were made for, and the variants.
 
-    `refusals` say why there is no program for any size; making one took `seconds`. A structure
-    that runs `in_pieces` has no program; `steps` are where its parts begin, if they are not single
-    calls. `is_repeated` is set when it occurs again.
+    The first numbers have a program of their own; the latest variant comes first. `refusals` say
+    why there is no program for any size; making one took `seconds`. A structure that runs
+    `in_pieces` has no program; `steps` are where its parts begin, if they are not single calls.
+    `is_repeated` is set when it occurs again.
     """
 
     operators: str
-    first: tuple[float, ...]
+    seen: list[tuple[float, ...]]
     in_pieces: Trial | None = None
     steps: frozenset[int] | None = None
     is_repeated: bool = False
@@ -162,12 +163,12 @@ def program_for(subgraph: Subgraph, whole: bool) -> Found:
     key, numbers = structure_key(subgraph), numbers_of(subgraph)
     family = _families.get(key)
     if family is None:
-        family = Family(_operators(subgraph), _others(subgraph, numbers, numbers))
+        family = Family(_operators(subgraph), [_others(subgraph, numbers, numbers)])
         _families[key] = family
         _limit(_families, _KEPT_STRUCTURES)
-        if family.first == numbers:
+        if family.seen[0] == numbers:
             family.in_pieces = None if whole else _trial_in_pieces(subgraph, family)
-        if family.first == numbers and family.in_pieces is None:
+        if family.seen[0] == numbers and family.in_pieces is None:
             start = time.perf_counter()
             program = compile_subgraph(subgraph)
             _making.note(subgraph, start)
@@ -185,8 +186,9 @@ def program_for(subgraph: Subgraph, whole: bool) -> Found:
     if found is None and len(family.variants) + len(family.refusals) < _MOST_VARIANTS:
         start = time.perf_counter()
         try:
-            others = _others(subgraph, numbers, family.first)
-            family.variants.insert(0, compile_generally(subgraph, others))
+            others = [_others(subgraph, numbers, seen) for seen in family.seen]
+            family.variants.insert(0, compile_generally(subgraph, *others))
+            family.seen.append(numbers)
             for _, signature in subgraph.operators:
                 learn_rule(signature)
         except NotGeneralError as reason:
@@ -204,15 +206,15 @@ def program_for(subgraph: Subgraph, whole: bool) -> Found:
 
 
 def _others(
-    subgraph: Subgraph, numbers: tuple[float, ...], first: tuple[float, ...]
+    subgraph: Subgraph, numbers: tuple[float, ...], seen: tuple[float, ...]
 ) -> tuple[float, ...]:
-    """The numbers seen `first`, with dynamic extents unlike `numbers`, and static ones like them.
+    """Numbers that were seen, with dynamic extents unlike `numbers`, and static ones like them.
 
     Numbers that would share the symbol of a static extent are fixed with it.
     """
     if not any(leaf in _marks for leaf in subgraph.leaves):
-        return first
-    pairs, position = list(zip(numbers, first)), 0
+        return seen
+    pairs, position = list(zip(numbers, seen)), 0
     static: set[tuple[float, float]] = set()
     for leaf in subgraph.leaves:
         marks = _marks.get(leaf, {})

@@ -50,10 +50,13 @@ class ShapeEnv:
 
     `pins` says for every symbol that was used as a plain integer where that happened. A program
     that `may_narrow` can have guards that only make it faster: other sizes get another program.
+    Once its graph `is_scheduled`, sizes are equal only if they provably are: what a schedule does
+    for unequal sizes is right for equal ones too.
     """
 
     def __init__(self, may_narrow: bool = True) -> None:
         self.may_narrow = may_narrow
+        self.is_scheduled = False
         self.guards: list[Guard] = []
         self.pins: list[tuple[SymInt, str]] = []
         # Differences that were taken to be nonzero without a guard.

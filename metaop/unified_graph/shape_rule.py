@@ -34,13 +34,13 @@ class ShapeRule:
     Requested gradients may append to the template and add guards.
     """
 
-    def __init__(self, concrete: Signature, others: Sequence[float]) -> None:
-        """Replaces the numbers in which `concrete` differs from `others` by symbols.
+    def __init__(self, concrete: Signature, *others: Sequence[float]) -> None:
+        """Replaces the numbers in which `concrete` differs from any of `others` by symbols.
 
         Raises NotGeneralError, or an error of the operator, if there is no rule.
         """
         # Real numbers have no guards: with the exponent 2, say, the gradient of a power reads less.
-        symbols = Symbols(others, fixed=True)
+        symbols = Symbols(*others, fixed=True)
         self.template = symbols.alone(concrete)
         self._env, self._expected = symbols.env, symbols.expected
         self._known = -1, -1
@@ -102,13 +102,13 @@ class ShapeRule:
 
 
 class Rules:
-    """The rules of a structure; numbers that differ from `others` become symbols.
+    """The rules of a structure; numbers that differ from those seen before become symbols.
 
     The rules that were used last are kept.
     """
 
-    def __init__(self, others: Sequence[float]) -> None:
-        self._others = others
+    def __init__(self, first: Sequence[float]) -> None:
+        self._seen = [first]
         self._rules: deque[ShapeRule] = deque(maxlen=_MOST_RULES)
         self._searches = 0
         # How many signatures are expanded before the next search, and how many will be after it.
@@ -117,7 +117,7 @@ class Rules:
     def found_for(self, signature: Signature) -> tuple[ShapeRule, list[TensorType]] | None:
         """The rule for a signature without types, and the types; None if there is no rule."""
         numbers = signature.numbers
-        if numbers == self._others:
+        if numbers == self._seen[0]:
             return None
         for place, rule in enumerate(self._rules):
             types = rule.types_for(numbers)
@@ -137,7 +137,7 @@ class Rules:
         # The user's errors are raised here.
         exact = Signature(signature.composite, signature.input_types, signature.attributes)
         try:
-            rule = ShapeRule(exact, self._others)
+            rule = ShapeRule(exact, *self._seen)
             types = rule.types_for(numbers)
         except (NotGeneralError, MetaopError):
             types = None
@@ -147,6 +147,7 @@ class Rules:
         if types is None or types[: len(exact.types)] != exact.types:
             return None
         self._rules.appendleft(rule)
+        self._seen = [*self._seen, numbers][:_MOST_RULES]
         return rule, types
 
 

@@ -113,8 +113,9 @@ class SymInt:
             # that happens to be as large as a layer is wide decides nothing.
             if type(other) is int and not -1 <= other <= 1:
                 return self.env.is_surely_zero(self - other) or self.env.tell_apart(self - other)
-            if self.hint != hint_of(other) and type(other) is not int:
-                return self.env.tell_apart(self - other)
+            is_plain = type(other) is int
+            if not is_plain and (self.env.is_scheduled or self.hint != hint_of(other)):
+                return self.env.is_surely_zero(self - other) or self.env.tell_apart(self - other)
             return self.env.is_zero(self - other)
         if isinstance(other, float):
             return other.is_integer() and self.env.is_zero(self - int(other))

@@ -42,12 +42,12 @@ class SymbolicCut:
     subgraph, in the order of `numbers`.
     """
 
-    def __init__(self, subgraph: Subgraph, others: Sequence[float]) -> None:
-        """Replaces the numbers in which the subgraph differs from `others` by symbols.
+    def __init__(self, subgraph: Subgraph, *others: Sequence[float]) -> None:
+        """Replaces the numbers in which the subgraph differs from any of `others` by symbols.
 
         Raises NotGeneralError if the structure of the subgraph depends on its numbers.
         """
-        symbols = Symbols(others)
+        symbols = Symbols(*others)
         self.env, self.expected = symbols.env, symbols.expected
         self.numbers = numbers_of(subgraph)
         self.inputs = [

@@ -226,6 +226,29 @@ def test_symbols_of_other_programs_are_not_mixed_up() -> None:
     assert one != other and {one: 1}.get(other) is None
 
 
+def test_relations_of_numbers_hold_in_all_that_were_seen() -> None:
+    numbers, first, second = (3, 128, 160), (2, 96, 128), (4, 160, 128)
+    by_chance = Symbols(first)
+    _, height, width = (by_chance.number(n) for n in numbers)
+    assert surely_equal(width, height + 32)
+    varied = Symbols(first, second)
+    assert len({varied.number(n) for n in numbers}) == len(varied.env.symbols) == 3
+
+
+def test_products_and_distances_in_all_that_were_seen() -> None:
+    symbols = Symbols((3, 12, 7), (5, 20, 9))
+    n, four, shifted = (symbols.number(n) for n in (4, 16, 8))
+    assert surely_equal(four, 4 * n) and surely_equal(shifted, n + 4)
+
+
+def test_sizes_of_a_schedule_are_equal_only_if_they_provably_are() -> None:
+    env = ShapeEnv()
+    n = env.symbol(8)
+    env.is_scheduled = True
+    assert n != 2 * (n // 2) and not env.guards
+    assert n == 1 * n + 0
+
+
 def test_views_that_are_equal_here_are_told_apart_by_what_they_are_elsewhere() -> None:
     signature = metaop.ones(3, 3, 2).permute(1, 0, 2).call.signature
     # The 2 of the permutation, then the extents, of either view in the other subgraph.

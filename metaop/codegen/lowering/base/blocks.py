@@ -17,6 +17,9 @@ _STEP = 16
 _MASKED = 16
 # Parts of symbolic extents with at least this many elements are blocks.
 _SHORTEST_BLOCK = 16
+# One block covers a symbolic extent until it is so many times as long as a block should be: a
+# longer block costs less than another program.
+_GROWTH = 8
 # Shorter blocks of the depth would read and write tiles too often.
 SHORTEST_RUN = 32
 
@@ -159,7 +162,7 @@ def exact_block(extent: int, most: int) -> int | None:
         size = exact_block(content_of(extent), most)
         if size is not None and size >= _SHORTEST_BLOCK:
             return size
-        return extent if hint_of(extent) <= most and extent <= 2 * most else None
+        return extent if hint_of(extent) <= most and extent <= _GROWTH * most else None
     fewest = -(-extent // most)
     sizes = [extent // n for n in range(fewest, 3 * fewest) if extent % n == 0]
     long = [size for size in sizes if 4 * size >= 3 * sizes[0]]

@@ -13,6 +13,7 @@ from metaop.codegen.lowering.base.values import Values
 from metaop.codegen.nest import ir
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr, Symbol
+from metaop.unified_graph.symbolic import hint_of
 
 # The elements of a cache line, within a factor of two, and the turns per line.
 _LINE = 16
@@ -41,7 +42,8 @@ def right_prefetches(
             continue
         # If steps are contiguous, lanes take turns, and each prefetches many steps. If lanes are,
         # panels prefetch all lanes of a step of each turn, then those of the next step.
-        turns, apart = (_TURNS, _TURNS) if step == 1 and lane != 1 else (1, _LINE // abs(lane) or 1)
+        along = step == 1 and lane != 1
+        turns, apart = (_TURNS, _TURNS) if along else (1, _LINE // abs(hint_of(lane)) or 1)
         lines = -(-columns // apart)
         asking = min(lines if turns > 1 else lines * ir.STEPS, panels)
         first = panel - (panels - asking)
