@@ -171,7 +171,8 @@ OTHERS: dict[str, Entry] = {
     "multi_dot": Entry("x * T.linalg.multi_dot([x[0], x[0].mT, x[0]]) * 0.1", (3,)),
     "rfft": Entry("T.view_as_real(T.fft.rfft(x)).flatten(-2) * 0.5"),
     "fft_real": Entry("T.fft.fft(x, norm='ortho').real"),
-    "fft_squared": Entry("T.fft.fft(x, dim=1).abs().square() * 0.2"),
+    # PyTorch leaves the transformed dimension innermost, and reshapes such a result into a copy.
+    "fft_squared": Entry("(T.fft.fft(x, dim=1).abs().square() * 0.2).contiguous()"),
     "low_pass": Entry("T.fft.irfft(T.fft.rfft(x)[..., :2], n=x.shape[-1])"),
     "fft2": Entry("T.fft.fft2(x, norm='ortho').imag", (3, 4)),
     # What follows the order of values, or their number.
