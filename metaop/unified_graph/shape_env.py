@@ -396,8 +396,9 @@ class ShapeEnv:
         return found
 
     def is_surely_zero(self, value: SymInt | int) -> bool:
-        """Whether a value is provably zero for all sizes; records no guard."""
-        return self.is_proved(value, ">=") and self.is_proved(-value, ">=")
+        """Whether a value is zero for all sizes, by proof or a guard so far; records no guard."""
+        guarded = self._answers.get((value, "==")) or self._answers.get((-value, "=="))  # type: ignore
+        return bool(guarded) or (self.is_proved(value, ">=") and self.is_proved(-value, ">="))
 
     def tell_apart(self, difference: SymInt | int) -> bool:
         """Takes a difference to be nonzero: returns False, and records no guard.

@@ -246,7 +246,10 @@ def test_sizes_of_a_schedule_are_equal_only_if_they_provably_are() -> None:
     n = env.symbol(8)
     env.is_scheduled = True
     assert n != 2 * (n // 2) and not env.guards
-    assert n == 1 * n + 0
+    env.is_scheduled = False
+    assert n == 2 * (n // 2) and len(env.guards) == 1
+    env.is_scheduled = True
+    assert n == 2 * (n // 2)
 
 
 def test_views_that_are_equal_here_are_told_apart_by_what_they_are_elsewhere() -> None:
