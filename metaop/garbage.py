@@ -17,13 +17,14 @@ def collection_paused() -> Iterator[None]:
     To look through them again and again takes a tenth of the time of an import, and a sixth of
     compiling. What is left of many goes at once to the oldest generation, which is rarely searched.
     """
-    was_enabled = gc.isenabled()
+    was_enabled, before = gc.isenabled(), gc.get_count()[0]
     gc.disable()
     try:
         yield
     finally:
         if was_enabled:
-            if gc.get_count()[0] > _MANY_OBJECTS and not gc.get_freeze_count():
+            # Python counts frozen objects one by one, in as long as compiling a small program.
+            if gc.get_count()[0] - before > _MANY_OBJECTS and not gc.get_freeze_count():
                 gc.freeze()
                 gc.unfreeze()
             gc.enable()
