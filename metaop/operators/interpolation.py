@@ -61,7 +61,7 @@ FILTERS = {
     "cubic": Filter(2, cubic, lambda distance: cubic(distance, -0.5)),
 }
 
-
+# The scales that the user gave, in per out; None follows from the extents.
 Scales = tuple["float | None", ...]
 
 
