@@ -18,7 +18,7 @@ from metaop.unified_graph.access import IndexMap, Within
 from metaop.unified_graph.composite import composite
 from metaop.unified_graph.index_expr import IndexExpr
 from metaop.unified_graph.node import Node, Shape, constant, index_node
-from metaop.unified_graph.symbolic import as_float, is_symbolic, surely_less
+from metaop.unified_graph.symbolic import as_float, divides, is_symbolic, surely_less
 
 Sizes = tuple[int, ...]
 
@@ -165,7 +165,7 @@ def adaptive_average_pool(input: Node, output: Sizes) -> Node:
     """
     extents = _adaptive_extents(input, output)
     lead = input.ndim - len(output)
-    do_overlap = any(parts and extent % parts for extent, parts in zip(extents, output))
+    do_overlap = any(not divides(parts or 1, extent) for extent, parts in zip(extents, output))
     total = input
     for k in range(1, len(output) + 1) if do_overlap else (len(output),):
         shown = _adaptive_windows(total, (*output[:k], *extents[k:]), 0)
@@ -173,7 +173,7 @@ def adaptive_average_pool(input: Node, output: Sizes) -> Node:
     common = 1
     for k, extent in enumerate(extents):
         parts = output[k]
-        if extent % parts == 0:
+        if divides(parts, extent):
             common *= extent // parts
             continue
         part = index_along(total.shape, lead + k)
@@ -211,7 +211,7 @@ def _adaptive_windows(input: Node, output: Sizes, fill: float) -> Node:
         part, inner = axes[lead + k], axes[lead + len(output) + k]
         place = part * n // max(parts, 1) + inner
         indices.append(place)
-        if n % max(parts, 1):
+        if not divides(parts or 1, n):
             end = (part * n + (n + parts - 1)) // parts
             guards.append(Within(end - 1 - place, widest[k]))
     return reindex(input, IndexMap(shape, indices, guards), fill)
@@ -232,12 +232,12 @@ def _adaptive_extents(input: Node, output: Sizes) -> Shape:
 
 def _widest(extent: int, parts: int) -> int:
     """The extent of the widest window; one more, at times, where the extent is symbolic."""
-    rest = extent % parts
-    if rest == 0:
+    if divides(parts, extent):
         return extent // parts
+    rest = extent % parts
     # Windows begin and end at multiples of `rest / parts` behind a whole number. One has such a
     # number between both ends, and so holds one element more, unless all of them are ends.
-    all_are_ends = not is_symbolic(extent) and parts % rest == 0
+    all_are_ends = not is_symbolic(rest) and parts % rest == 0
     return extent // parts + (1 if all_are_ends else 2)
 
 
