@@ -142,8 +142,8 @@ class Symbols:
         if known is None:
             known = self._signatures[key] = Signature(composite, types, attributes)
             _derive_alike(concrete, known)
-            for kind, symbolic in zip(concrete.types, known.types):
-                self._learn(kind, symbolic)
+            for symbolic in known.types:
+                self._learn(symbolic)
         return known
 
     def _matched(self, kind: TensorType, node: Node) -> TensorType:
@@ -179,7 +179,7 @@ class Symbols:
         there = [self._elsewhere(n) if type(n) is SymInt else n for n in extents]
         return concrete, tuple(map(tuple, numbers)), tuple(there)
 
-    def _learn(self, kind: TensorType, symbolic: TensorType) -> None:
+    def _learn(self, symbolic: TensorType) -> None:
         """Records the expressions of a result's extents, because later types have them again."""
         for extent in symbolic.shape:
             both = self._elsewhere(extent) if type(extent) is SymInt else None

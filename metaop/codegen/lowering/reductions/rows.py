@@ -21,7 +21,7 @@ from metaop.reduce.meta_op import Reduce
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.index_expr import Axis, IndexExpr
 from metaop.unified_graph.node import Node
-from metaop.unified_graph.symbolic import divides, hint_of
+from metaop.unified_graph.symbolic import divides, hint_of, surely_less
 
 # Vector loops shorter than this waste most of their lanes, so two axes are joined.
 SHORT_LANES = 8
@@ -339,7 +339,7 @@ def _blocked(loops: list[Loop], replace: Callable[[dict[str, IndexExpr]], None])
     """Cuts very long reduced loops into blocks, so that partial sums stay short and exact."""
     result: list[Loop] = []
     for loop in loops:
-        if hint_of(loop.extent) < _LONG_REDUCTION or not divides(_BLOCK, loop.extent):
+        if surely_less(loop.extent, _LONG_REDUCTION) or not divides(_BLOCK, loop.extent):
             result.append(loop)
             continue
         outer = Loop(f"{loop.name}o", loop.extent // _BLOCK, True)
