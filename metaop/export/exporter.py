@@ -312,15 +312,19 @@ class _Exporter:
                 choice = Choice.of(sizes, self._record(sizes))
                 if structure_key(choice.recorded.subgraph) == key:
                     alike.append(choice)
-        for choice in alike[1:]:
-            check_alike(alike[0].recorded, choice.recorded, choice.sizes)
         self._used = [choice.sizes for choice in alike]
-        general = General(alike, self.axes)
-        recorded = alike[1].recorded
+        return self._generalised(alike)
+
+    def _generalised(self, choices: Sequence[Choice]) -> _Graph:
+        """The graph for all sizes, from recordings of one structure; see `General`."""
+        for choice in choices[1:]:
+            check_alike(choices[0].recorded, choice.recorded, choice.sizes)
+        general = General(choices, self.axes)
+        recorded = choices[1].recorded
         sources = sources_of(recorded, recorded.subgraph.leaves, self.weights)
         for number, leaf in enumerate(recorded.subgraph.leaves):
             if "value" in sources[number]:
-                values = [one.recorded.subgraph.leaves[number].scalar for one in alike]
+                values = [one.recorded.subgraph.leaves[number].scalar for one in choices]
                 sources[number] = self._number_record(general, values, leaf)
         return self._written(recorded, general.outputs, sources, general.numbers, general.guards())
 
@@ -404,10 +408,38 @@ class _Exporter:
             inputs, weights, outputs = program.nodes(sizes)
         except Damage:
             return False
-        graph = self._fixed(self._record(sizes))
-        wanted = GraphReader(Numbers([], {}), inputs, weights).read(graph.nodes, graph.outputs)
-        found = _in_one_form(outputs), _in_one_form(wanted)
-        return all(one is other for one, other in zip(*found))
+        found = _in_one_form(outputs)
+
+        def is_found(graph: _Graph) -> bool:
+            reader = GraphReader(Numbers(graph.numbers, sizes), inputs, weights)
+            wanted = _in_one_form(reader.read(graph.nodes, graph.outputs))
+            return all(one is other for one, other in zip(found, wanted))
+
+        if is_found(self._fixed(self._record(sizes))):
+            return True
+        # Operators may have one form for all sizes and another one for these: windows of equal
+        # length, for one. The form for all sizes follows from a recording at other sizes.
+        general = self._general_at(sizes)
+        return general is not None and is_found(general)
+
+    def _general_at(self, sizes: Sizes) -> _Graph | None:
+        """The function recorded for some sizes, as a graph for all sizes; None if it has none.
+
+        An axis of size 1 is fixed.
+        """
+        first, second = self._used[:2]
+        others = {
+            name: size if size == 1 else second[name] if size == first[name] else first[name]
+            for name, size in sizes.items()
+        }
+        if others == sizes or not self._works(others):
+            return None
+        choices = [Choice.of(one, self._record(one)) for one in (others, sizes)]
+        there, here = (structure_key(choice.recorded.subgraph) for choice in choices)
+        try:
+            return self._generalised(choices) if there == here else None
+        except ExportError:
+            return None
 
 
 def _in_one_form(outputs: Sequence[Node]) -> list[Node]:

@@ -62,7 +62,7 @@ def test_a_traced_module_runs_for_other_sizes_after_loading(batch: int) -> None:
     assert sorted(ours.state_dict()) == sorted(theirs.state_dict())
     names = [[name for name, _ in one.named_parameters()] for one in (ours, theirs)]
     assert sorted(names[0]) == sorted(names[1])
-    for shape in ((batch, 3, 8, 8), (5, 3, 8, 8), (1, 3, 10, 6)):
+    for shape in ((batch, 3, 8, 8), (5, 3, 8, 8), (1, 3, 10, 6), (3, 3, 9, 7)):
         x = random.random(shape, np.float32)
         near(ours(metaop.from_numpy(x)), theirs(torch.from_numpy(x)))
 
