@@ -300,18 +300,15 @@ class _Exporter:
 
     def _general(self) -> _Graph:
         first, second = two_choices(self.axes, self._works)
-        alike = [Choice.of(sizes, self._record(sizes)) for sizes in (first, second)]
-        key = structure_key(alike[0].recorded.subgraph)
-        if structure_key(alike[1].recorded.subgraph) != key:
+        example = Choice.of(first, self._record(first))
+        alike = [example, *self._alike(second, example)]
+        if len(alike) < 2:
             raise ExportError(
                 f"the function does something different for {second} than for {first}",
                 fix="avoid branches and loops that depend on sizes, or name fewer axes in dynamic",
             )
         for sizes in further_choices(self.axes, first, second):
-            if self._works(sizes):
-                choice = Choice.of(sizes, self._record(sizes))
-                if structure_key(choice.recorded.subgraph) == key:
-                    alike.append(choice)
+            alike += self._alike(sizes, example)
         self._used = [choice.sizes for choice in alike]
         return self._generalised(alike)
 
@@ -423,23 +420,25 @@ class _Exporter:
         return general is not None and is_found(general)
 
     def _general_at(self, sizes: Sizes) -> _Graph | None:
-        """The function recorded for some sizes, as a graph for all sizes; None if it has none.
+        """The graph for all sizes that follows from these, and from those used; None if none does.
 
         An axis of size 1 is fixed.
         """
-        first, second = self._used[:2]
-        others = {
-            name: size if size == 1 else second[name] if size == first[name] else first[name]
-            for name, size in sizes.items()
-        }
-        if others == sizes or not self._works(others):
-            return None
-        choices = [Choice.of(one, self._record(one)) for one in (others, sizes)]
-        there, here = (structure_key(choice.recorded.subgraph) for choice in choices)
+        here = Choice.of(sizes, self._record(sizes))
+        fixed = {name: size for name, size in sizes.items() if size == 1}
+        others = [choice for used in self._used for choice in self._alike({**used, **fixed}, here)]
         try:
-            return self._generalised(choices) if there == here else None
+            return self._generalised([others[0], here, *others[1:]]) if others else None
         except ExportError:
             return None
+
+    def _alike(self, sizes: Sizes, other: Choice) -> list[Choice]:
+        """The recording for some sizes, if it is another one of the same structure."""
+        if sizes == other.sizes or not self._works(sizes):
+            return []
+        choice = Choice.of(sizes, self._record(sizes))
+        there, here = (structure_key(one.recorded.subgraph) for one in (other, choice))
+        return [choice] if there == here else []
 
 
 def _in_one_form(outputs: Sequence[Node]) -> list[Node]:

@@ -6,6 +6,7 @@ Two choices of sizes give the graph: numbers that differ become symbols or expre
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -47,9 +48,10 @@ class General:
     """
 
     def __init__(self, choices: Sequence[Choice], axes: Sequence[Axis]) -> None:
-        first, second = choices[:2]
+        second = choices[1]
         try:
-            self.cut = SymbolicCut(second.recorded.subgraph, first.numbers)
+            others = [choice.numbers for choice in choices if choice is not second]
+            self.cut = SymbolicCut(second.recorded.subgraph, *others)
             _, self.outputs = split_complex(self.cut.inputs, self.cut.outputs)
         except NotGeneralError as reason:
             raise ExportError(
@@ -151,40 +153,85 @@ class General:
 
 
 def fitted(values: Sequence[Any], choices: Sequence[Sizes], numbers: NumberWriter) -> Any:
-    """The reference of a number that follows from one size; raises UnboundError if none does."""
-    for name in choices[0]:
-        sizes = [choice[name] for choice in choices]
-        if len(set(sizes)) < 4:
-            continue
-        find = _integer_of if all(type(value) is int for value in values) else _real_of
-        found = find(name, sizes, values, numbers)
-        if found is not None:
-            return found
-    raise UnboundError(f"a number is {_shortly(values)} for {_shortly(choices)}, in no known way")
+    """The reference of a number that follows from one or two sizes.
+
+    Raises UnboundError if it follows from none in a known way.
+    """
+    axes = {name: [choice[name] for choice in choices] for name in choices[0]}
+    axes = {name: sizes for name, sizes in axes.items() if len(set(sizes)) >= 4}
+    is_integer = all(type(value) is int for value in values)
+    found = (_integer_of if is_integer else _real_of)(axes, values, numbers)
+    if found is None:
+        raise UnboundError(
+            f"a number is {_shortly(values)} for {_shortly(choices)}, in no known way"
+        )
+    return found
 
 
-def _integer_of(name: str, sizes: Sequence[int], values: Sequence[int], numbers: Any) -> Any:
-    """The reference of `(factor * size + offset) // divisor` with these values."""
-    for divisor in range(1, _LARGEST_DIVISOR + 1):
-        for factor in range(1, _LARGEST_FACTOR + 1):
-            # value * divisor <= factor * size + offset < (value + 1) * divisor
-            bounds = [v * divisor - factor * s for s, v in zip(sizes, values)]
-            low, high = max(bounds), min(bounds) + divisor - 1
-            if low > high:
+def _integer_of(
+    axes: dict[str, list[int]], values: Sequence[int], numbers: NumberWriter
+) -> str | None:
+    """The reference of an integer with these values.
+
+    It is `(factor * size + offset) // divisor`, or a factor times one or two quotients
+    `(size + offset) // divisor`, and an offset.
+    """
+    for name, sizes in axes.items():
+        for divisor in range(1, _LARGEST_DIVISOR + 1):
+            for factor in range(1, _LARGEST_FACTOR + 1):
+                # value * divisor <= factor * size + offset < (value + 1) * divisor
+                bounds = [v * divisor - factor * s for s, v in zip(sizes, values)]
+                low, high = max(bounds), min(bounds) + divisor - 1
+                if low > high:
+                    continue
+                offset = min(max(low, 0), high)
+                return numbers.entry("//", numbers.entry("sum", [factor, name], [offset]), divisor)
+    quotients = [
+        ([(size + offset) // divisor for size in sizes], (name, offset, divisor))
+        for name, sizes in axes.items()
+        for divisor in range(1, _LARGEST_FACTOR + 1)
+        for offset in range(divisor)
+    ]
+    one = ([1] * len(values), None)
+    for position, (first, quotient) in enumerate(quotients):
+        for second, other in (one, *quotients[position:]):
+            line = _line([a * b for a, b in zip(first, second)], values)
+            if line is None:
                 continue
-            offset = min(max(low, 0), high)
-            dividend = numbers.entry("sum", [factor, name], [offset])
-            return numbers.entry("//", dividend, divisor)
+            parts = [
+                numbers.entry("//", numbers.entry("sum", [1, part[0]], [part[1]]), part[2])
+                for part in (quotient, other)
+                if part is not None
+            ]
+            return numbers.entry("sum", [line[0], *parts], [line[1]])
     return None
 
 
-def _real_of(name: str, sizes: Sequence[int], values: Sequence[float], numbers: Any) -> Any:
-    """The reference of `factor * size ** power` with these values."""
-    for power in _POWERS:
-        factors = [value / size**power for size, value in zip(sizes, values)]
-        if max(factors) - min(factors) <= 1e-13 * abs(factors[0]):
-            raised = numbers.entry("**", numbers.entry("real", name), power)
-            return numbers.entry("*", factors[0], raised)
+def _line(places: Sequence[int], values: Sequence[int]) -> tuple[int, int] | None:
+    """The factor and the offset that give the values at these places."""
+    low, high = places.index(min(places)), places.index(max(places))
+    if places[low] == places[high]:
+        return None
+    factor = (values[high] - values[low]) // (places[high] - places[low])
+    offset = values[low] - factor * places[low]
+    is_right = all(factor * place + offset == value for place, value in zip(places, values))
+    return (factor, offset) if is_right else None
+
+
+def _real_of(
+    axes: dict[str, list[int]], values: Sequence[float], numbers: NumberWriter
+) -> str | None:
+    """The reference of `factor * size ** power`, or of one with the product of two sizes."""
+    names = list(axes)
+    pairs = [(one, other) for k, one in enumerate(names) for other in names[k:]]
+    for product in (*((name,) for name in names), *pairs):
+        sizes = [math.prod(one) for one in zip(*(axes[name] for name in product))]
+        for power in _POWERS:
+            factors = [value / size**power for size, value in zip(sizes, values)]
+            if max(factors) - min(factors) <= 1e-13 * abs(factors[0]):
+                base = product[0] if len(product) == 1 else numbers.entry("sum", [1, *product])
+                raised = numbers.entry("**", numbers.entry("real", base), power)
+                return numbers.entry("*", factors[0], raised)
     return None
 
 

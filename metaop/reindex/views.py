@@ -135,11 +135,11 @@ def window_count(
     extent: int, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool = False
 ) -> int:
     """How many windows fit; with `ceil_mode` a last partial one that starts inside counts too."""
-    span = extent + 2 * padding - dilation * (kernel - 1) - 1
-    count = span // stride + 1
-    if ceil_mode and span % stride and count * stride < extent + padding:
-        count += 1
-    return count
+    last = extent + 2 * padding - dilation * (kernel - 1) - 1
+    if ceil_mode:
+        beyond = min(stride - 1, dilation * (kernel - 1) - padding)
+        last += max(beyond, 0)
+    return last // stride + 1
 
 
 def gather(node: Node, dim: int, index: Node) -> Node:
