@@ -30,6 +30,8 @@ from metaop.unified_graph.symbolic import hint_of
 
 # The number of operations in a kernel from which on no more roots join it.
 _LARGEST_KERNEL = 250
+# A source that is read more often per element than this is small beside what reads it.
+_LARGEST_REPETITION = 8
 # A kernel with reductions needs this many rows to be parallel, unless one thread is enough for it.
 _ENOUGH_ROWS = 16
 # Reasons why a node does not join a kernel.
@@ -198,7 +200,7 @@ class _Grouping:
                 return
         new = self._kernel_for(root)
         if not (new.scatter or new.takes_maps_alone or new.alone):
-            for kernel in self._candidates(read):
+            for kernel in self._candidates(read, hint_of(math.prod(new.shape))):
                 if kernel in unfinished:
                     refused: str | None = "it makes a part of what the node reads, not all"
                 elif self.operations[kernel] + operations > _LARGEST_KERNEL:
@@ -238,12 +240,18 @@ class _Grouping:
             contraction = replace(contraction, regions=self.masks.of_contraction(root))
         return Kernel(shape, reduced, contraction=contraction, scan=scan)
 
-    def _candidates(self, sources: Iterable[Node]) -> list[Kernel]:
+    def _candidates(self, sources: Iterable[Node], iterations: int) -> list[Kernel]:
+        """The kernels that compute the sources, and those whose reads a root can share.
+
+        Kernels with nothing but small sources in common, such as a learning rate, are apart: walked
+        together, many large arrays displace each other in the caches.
+        """
         found: dict[Kernel, None] = {}
         for source in sorted(sources, key=lambda node: -hint_of(node.size)):
             if source in self.home:
                 found[self.home[source]] = None
-            for kernel in self.readers.get(source, ())[-3:]:
+            shared = max(hint_of(source.size) * _LARGEST_REPETITION, self.small)
+            for kernel in self.readers.get(source, ())[-3:] if shared >= iterations else ():
                 found[kernel] = None
         return list(found)
 

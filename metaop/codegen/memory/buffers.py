@@ -18,6 +18,10 @@ ALIGNMENT = 64
 # A foreign array is used in place if it has at least the alignment that NumPy guarantees.
 FOREIGN_ALIGNMENT = 16
 
+# Large blocks begin where pages do. A load waits for an earlier store whose address has the same
+# last 12 bits; arrays that begin alike and are walked together never meet in them.
+_PAGE, _LARGE = 4096, 1 << 16
+
 # The C types that Python has for elements.
 _NUMBERS: dict[np.dtype, Any] = {
     np.dtype(name): np.ctypeslib.as_ctypes_type(name)
@@ -312,15 +316,16 @@ class Allocator:
         return released
 
     def _fresh_block(self, nbytes: int, rounded: int) -> tuple[int, np.ndarray]:
+        alignment = _PAGE if rounded >= _LARGE else ALIGNMENT
         for attempt in range(2):
             try:
-                owner = np.empty(rounded + ALIGNMENT, np.uint8)
+                owner = np.empty(rounded + alignment, np.uint8)
             except (MemoryError, ValueError):
                 if attempt == 0 and self.release_cached():
                     continue
                 break
             start: int = owner.__array_interface__["data"][0]
-            return start + -start % ALIGNMENT, owner
+            return start + -start % alignment, owner
         raise MemoryError(
             f"cannot allocate {nbytes} bytes ({nbytes / 2**30:.3g} GiB) of host memory; "
             f"{self.used} bytes are in use by other tensors"
