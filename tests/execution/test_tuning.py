@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -292,6 +293,17 @@ def fingerprint(rows: int, columns: int, depth: int, function: str = "relu") -> 
     (key,) = keys
     assert key is not None
     return key
+
+
+def test_programs_for_any_size_have_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("METAOP_TUNE", "search")
+    weight = metaop.randn(48, 48)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for rows in (48, 56, 72):
+            left = metaop.randn(rows, 48)
+            wanted = left.numpy() @ weight.numpy()
+            np.testing.assert_allclose((left @ weight).numpy(), wanted, rtol=1e-4, atol=1e-4)
 
 
 def test_fingerprints_mean_the_same_in_every_process() -> None:

@@ -26,6 +26,7 @@ from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr, Lookup, Quoti
 from metaop.unified_graph.loop import Loop
 from metaop.unified_graph.node import Constant, Index, Input, Node, topological
 from metaop.unified_graph.recording import Call
+from metaop.unified_graph.symbolic import is_symbolic
 
 _DIGEST_BYTES = 16
 
@@ -70,7 +71,7 @@ def graph_fingerprint(inputs: Sequence[Node], outputs: Sequence[Node]) -> str | 
 def kernel_fingerprint(kernel: Kernel, storage: Storage) -> str | None:
     """A hash of what a kernel computes from its buffers, independent of what wrote them.
 
-    It is the same in every process; None if there is none.
+    It is the same in every process; None if there is none, as of kernels for any size.
     """
     numbers: dict[Node, int] = {}
     words = [f"{kernel.shape} {sorted(kernel.reduced)}"]
@@ -86,6 +87,8 @@ def kernel_fingerprint(kernel: Kernel, storage: Storage) -> str | None:
                 stack.extend(missing)
                 continue
             stack.pop()
+            if any(map(is_symbolic, node.shape)):
+                return None
             if node not in numbers:
                 numbers[node] = len(numbers)
                 operator = "buffer" if is_read else _operator_text(node)
