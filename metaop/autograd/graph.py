@@ -1,16 +1,29 @@
-"""Hooks on what is saved for backward (`torch.autograd.graph`)."""
+"""Hooks on what is saved for backward, and on several gradients (`torch.autograd.graph`)."""
 
 from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from metaop.autograd.function import saved_hooks
+from metaop.differentiation.entries import TapeEntry
+from metaop.differentiation.tape import Pass, origin, running
 from metaop.errors import ArgumentError
+from metaop.tensor.core import Tensor
+from metaop.tensor.grad_fn import GradFn as Node
+from metaop.tensor.handles import RemovableHandle, SeveralHandles
 
-__all__ = ["disable_saved_tensors_hooks", "save_on_cpu", "saved_tensors_hooks"]
+__all__ = [
+    "Node",
+    "disable_saved_tensors_hooks",
+    "register_multi_grad_hook",
+    "save_on_cpu",
+    "saved_tensors_hooks",
+]
 
 
 class saved_tensors_hooks:
@@ -55,3 +68,91 @@ def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
         yield
     finally:
         saved_hooks.refusal = before
+
+
+def register_multi_grad_hook(
+    tensors: Sequence[Tensor], fn: Callable[[Any], None], *, mode: str = "all"
+) -> RemovableHandle:
+    """Calls `fn(gradients)` in each backward pass that has computed those of `tensors`.
+
+    A tensor that the pass does not visit has None. In mode "any", `fn(gradient)` gets the first
+    gradient of the pass alone.
+
+    >>> a, b = metaop.ones(1, requires_grad=True), metaop.ones(1, requires_grad=True)
+    >>> handle = metaop.autograd.graph.register_multi_grad_hook((a, b), print)
+    >>> (2 * a + b).backward()
+    [tensor([2.]), tensor([1.])]
+    """
+    if mode not in ("all", "any"):
+        raise ArgumentError(f"Expects mode to be one of ('all', 'any') but got {mode}")
+    arrivals = _FirstGradient(fn) if mode == "any" else _AllGradients(fn, len(tensors))
+    hooked = [x for x in tensors if mode == "all" or x.requires_grad]
+    handles = [x.register_hook(arrivals.hook_of(k)) for k, x in enumerate(hooked)]
+    arrivals.entries = [origin(x.call).tape for x in hooked]
+    return SeveralHandles(handles)
+
+
+class _Arrivals:
+    """The hooks of several tensors, which count what arrives in each backward pass.
+
+    They know tensors by their entries of the tape: values that hooks held would live as long.
+    """
+
+    def __init__(self, fn: Callable[[Any], None]) -> None:
+        self.fn = fn
+        self.entries: list[TapeEntry | None] = []
+
+    def hook_of(self, position: int) -> Callable[[Tensor], None]:
+        """The hook of one of the tensors."""
+        return lambda gradient: self.arrived(running.passes[-1], position, gradient)
+
+    def arrived(self, during: Pass, position: int, gradient: Tensor) -> None:
+        """A pass has computed one of the gradients."""
+        raise NotImplementedError
+
+
+@dataclass
+class _Gathered:
+    """The gradients that one pass has computed, and how many of them are still to come."""
+
+    fn: Callable[[Any], None]
+    gradients: list[Tensor | None]
+    due: int
+
+    def add(self, position: int, gradient: Tensor) -> None:
+        self.gradients[position] = gradient
+        self.due -= 1
+        if self.due == 0:
+            self.fn(self.gradients)
+
+    def end(self) -> None:
+        """Gradients in user code may be None, for which nothing comes."""
+        if self.due:
+            self.fn(self.gradients)
+
+
+class _AllGradients(_Arrivals):
+    def __init__(self, fn: Callable[[Any], None], count: int) -> None:
+        super().__init__(fn)
+        self._count = count
+        self._gathered: WeakKeyDictionary[Pass, _Gathered] = WeakKeyDictionary()
+
+    def arrived(self, during: Pass, position: int, gradient: Tensor) -> None:
+        gathered = self._gathered.get(during)
+        if gathered is None:
+            visited = {call.tape for call in during.order if call.tape is not None}
+            due = sum(entry in visited for entry in self.entries)
+            gathered = self._gathered[during] = _Gathered(self.fn, [None] * self._count, due)
+            during.at_end.append(gathered.end)
+        gathered.add(position, gradient)
+
+
+class _FirstGradient(_Arrivals):
+    def __init__(self, fn: Callable[[Any], None]) -> None:
+        super().__init__(fn)
+        self._seen: WeakKeyDictionary[Pass, None] = WeakKeyDictionary()
+
+    def arrived(self, during: Pass, position: int, gradient: Tensor) -> None:
+        if during not in self._seen:
+            self._seen[during] = None
+            self.fn(gradient)

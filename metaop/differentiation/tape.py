@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from metaop.differentiation.entries import (
     Cotangent,
@@ -58,8 +61,41 @@ def _unsummed(call: Call) -> tuple[int, ...]:
 
 # Told of every call whose gradient was recorded, and of the gradients that it passes on.
 watchers: list[Callable[[Call, Sequence[Call | None]], None]] = []
-# What hooks of the running backward pass want done when it has ended, in order.
-at_end: list[Callable[[], None]] = []
+
+
+@dataclass(eq=False)
+class Pass:
+    """A running backward pass: the calls that it visits, and what hooks want done at its end."""
+
+    order: Sequence[Call]
+    at_end: list[Callable[[], None]] = field(default_factory=list)
+
+
+class Running(threading.local):
+    """The backward passes that run in a thread.
+
+    One that a hook or a gradient in user code has started, as checkpoints do, comes after the pass
+    that it is within. What concerns all gradients waits for the end of the first.
+    """
+
+    def __init__(self) -> None:
+        self.passes: list[Pass] = []
+
+
+running = Running()
+
+
+@contextmanager
+def passing(order: Sequence[Call]) -> Iterator[None]:
+    """Counts a backward pass as running, and then does what waits for its end, unless it failed."""
+    current = Pass(order)
+    running.passes.append(current)
+    try:
+        yield
+    finally:
+        running.passes.remove(current)
+    for done in current.at_end:
+        done()
 
 
 def pass_through(cotangents: Sequence[Cotangent | None]) -> Sequence[Cotangent | None]:
@@ -114,24 +150,20 @@ def backward(
     spent: list[tuple[Call, bool]] = []
     previous, modes.gradients = modes.gradients, create_graph
     order = _reverse_order([call for call, _ in roots], needed)
-    try:
-        # Hooks and gradients in user code may read values, in every step of a loop.
-        with recorder.holding(lambda: _values_held(pending, found)):
-            for call in order:
-                was_computed = call.buffer is not None
-                if _visit(call, pending, found, wanted, accumulate, needed, is_part):
-                    spent.append((call, was_computed))
-    except BaseException:
-        at_end.clear()
-        raise
-    finally:
-        modes.gradients = previous
-    if not retain_graph:
-        for call, was_computed in spent:
-            _release(call, was_computed)
-        forget_released(order)
-    while at_end:
-        at_end.pop(0)()
+    with passing(order):
+        try:
+            # Hooks and gradients in user code may read values, in every step of a loop.
+            with recorder.holding(lambda: _values_held(pending, found)):
+                for call in order:
+                    was_computed = call.buffer is not None
+                    if _visit(call, pending, found, wanted, accumulate, needed, is_part):
+                        spent.append((call, was_computed))
+        finally:
+            modes.gradients = previous
+        if not retain_graph:
+            for call, was_computed in spent:
+                _release(call, was_computed)
+            forget_released(order)
     return {call: found[variable] for call, variable in asked.items() if variable in found}
 
 

@@ -23,7 +23,6 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from metaop.differentiation.tape import at_end
 from metaop.dist.collectives import everyone, mpi
 from metaop.dist.job import job, may_lose_ranks
 from metaop.dist.placement import Placement
@@ -74,7 +73,6 @@ def _recover(min_ranks: int) -> None:
     forget_group(None)
     Placement.forget_ranks()
     clear_programs()
-    at_end.clear()
     recorder.take_roots()
     left = job.everyone.size
     if left < min_ranks:

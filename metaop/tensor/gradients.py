@@ -152,18 +152,20 @@ def run_backward(
         return
     listed = [inputs] if isinstance(inputs, Tensor) else list(inputs)
     calls = [tensor.call for tensor in listed]
-    found = tape.backward(
-        roots, retain_graph=retain, create_graph=create_graph, targets=calls, accumulate=False
-    )
-    previous, modes.gradients = modes.gradients, create_graph
-    try:
-        for tensor, call in zip(listed, calls):
-            if call in found:
-                tensor._accumulate_grad(found[call])
-                if call.tape is not None:
-                    call.tape.has_accumulated(found[call])
-    finally:
-        modes.gradients = previous
+    # What hooks of these tensors want done at the end waits until all have their gradients.
+    with tape.passing(()):
+        found = tape.backward(
+            roots, retain_graph=retain, create_graph=create_graph, targets=calls, accumulate=False
+        )
+        previous, modes.gradients = modes.gradients, create_graph
+        try:
+            for tensor, call in zip(listed, calls):
+                if call in found:
+                    tensor._accumulate_grad(found[call])
+                    if call.tape is not None:
+                        call.tape.has_accumulated(found[call])
+        finally:
+            modes.gradients = previous
 
 
 class _Hooks(list[Callable[[Any], Any]]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 from metaop.unified_graph.tracing import configured
@@ -57,3 +58,20 @@ class HandleInList(RemovableHandle):
         # A copy removes nothing, as that of a module's handle.
         super().__setstate__(state)
         self._hooks, self._hook = [], None
+
+
+class SeveralHandles(RemovableHandle):
+    """Of a hook that waits for the gradients of several tensors."""
+
+    def __init__(self, handles: Sequence[RemovableHandle]) -> None:
+        super().__init__()
+        self._handles: tuple[RemovableHandle, ...] = tuple(handles)
+
+    def remove(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+    def __setstate__(self, state: tuple) -> None:
+        # A copy removes nothing, as that of a module's handle.
+        super().__setstate__(state)
+        self._handles = ()

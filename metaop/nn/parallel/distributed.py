@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from metaop.differentiation.tape import at_end
+from metaop.differentiation.tape import running
 from metaop.dist.collectives import MPIWorld, everyone
 from metaop.dist.memory import memory_of
 from metaop.errors import ArgumentError
@@ -80,8 +80,9 @@ class DistributedDataParallel(Module):
 
     def _reached(self, parameter: Parameter) -> None:
         """Called when a parameter gets a gradient: averages all when the backward pass ends."""
-        if self.require_backward_grad_sync and self._reducer.reduce not in at_end:
-            at_end.append(self._reducer.reduce)
+        waiting = running.passes[0].at_end
+        if self.require_backward_grad_sync and self._reducer.reduce not in waiting:
+            waiting.append(self._reducer.reduce)
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         shares = self.broadcast_buffers and self.require_backward_grad_sync and self.training

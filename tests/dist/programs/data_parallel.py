@@ -54,6 +54,15 @@ loss_function(alone(metaop.tensor(inputs)), metaop.tensor(labels)).backward()
 for mine, single in zip(model.parameters(), alone.parameters()):
     np.testing.assert_allclose(mine.grad.numpy(), single.grad.numpy(), rtol=1e-3, atol=1e-6)
 
+# A pass that is asked for the gradients of some parameters averages them as well.
+for optimizer in optimizers:
+    optimizer.zero_grad()
+for module, share in zip((model, alone), shares):
+    loss = loss_function(module(metaop.tensor(inputs[share])), metaop.tensor(labels[share]))
+    loss.backward(inputs=list(module.parameters()))
+for mine, single in zip(model.parameters(), alone.parameters()):
+    np.testing.assert_allclose(mine.grad.numpy(), single.grad.numpy(), rtol=1e-3, atol=1e-6)
+
 # What some ranks use counts as zero on the others; what nobody uses has no gradient.
 unused = nn.parallel.DistributedDataParallel(nn.ModuleList([nn.Linear(2, 2) for _ in range(3)]))
 unused.module[0](metaop.ones(1, 2) * (rank + 1)).sum().backward(retain_graph=True)
