@@ -150,6 +150,7 @@ GRAPHS: dict[str, Callable[[], list[Node]]] = {
     "gathered by position gradient": lambda: gradients(lambda x: views.take(x, 0, POSITIONS), X),
     "gathered": lambda: [views.take(X, 0, INDEX), views.take(X, 1, INDEX)],
     "scattered": lambda: gradients(lambda x: views.take(x, 0, INDEX), X)[:1],
+    "scattered in rows": lambda: gradients(lambda x: views.take(x, 1, INDEX), X)[:1],
     "rows": lambda: [reduce_axes("add", X, [1]), reduce_axes("max", X, [0])],
     "everything": lambda: [reduce_axes("add", X * X, [0, 1]), reduce_axes("min", X, [0, 1])],
     "logic": lambda: [reduce_axes("or", X > 1.0, [1]), reduce_axes("and", X > -9.0, [0])],

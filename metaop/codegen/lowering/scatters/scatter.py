@@ -42,7 +42,11 @@ def fill_with(root: Node, number: ir.Number) -> LoweredKernel:
 
 
 class Scatter(Lowering):
-    """Writes through index operands: row after row, with lanes along independent columns."""
+    """Writes through index operands, in parallel along an independent axis of the target.
+
+    Lanes go along independent columns, row after row. Independent rows have no lanes: each is
+    written from its start to its end.
+    """
 
     def lower(self) -> LoweredKernel:
         kernel, values = self.kernel, self.values
@@ -52,18 +56,21 @@ class Scatter(Lowering):
         free = _independent_axes(op, kernel)
         plan = plain_plan(kernel)
         self.axes = plan.axes
-        lanes = next((loop for loop in reversed(plan.loops) if loop.name in free), None)
-        serial = [loop for loop in plan.loops if loop is not lanes]
+        apart = next((loop for loop in reversed(plan.loops) if loop.name in free), None)
+        are_neighbours = apart is not None and free[apart.name] == len(op.map.indices) - 1
+        serial = [loop for loop in plan.loops if loop is not apart]
         points = math.prod(loop.extent for loop in serial)
-        width = lanes and _columns_of_task(lanes.extent)
+        width = _columns_of_task(apart.extent) if apart and are_neighbours else None
         with contextlib.ExitStack() as nest:
-            if lanes and width:
+            if apart and width:
                 blocks = nest.enter_context(
-                    values.loop(f"{lanes.name}o", lanes.extent // width, "parallel")
+                    values.loop(f"{apart.name}o", apart.extent // width, "parallel")
                 )
-                self._place(lanes, blocks * width + index_expr.axis("c", width))
-            elif lanes:
-                nest.enter_context(values.loop(lanes.name, lanes.extent, "parallel", vector=True))
+                self._place(apart, blocks * width + index_expr.axis("c", width))
+            elif apart:
+                nest.enter_context(
+                    values.loop(apart.name, apart.extent, "parallel", vector=are_neighbours)
+                )
             for loop in serial:
                 nest.enter_context(values.loop(loop.name, loop.extent))
             if width:
@@ -140,9 +147,12 @@ def _columns_of_task(columns: int) -> int | None:
     return exact_block(columns, min(_MOST_COLUMNS, max(hint_of(columns) // 2, _FEWEST_COLUMNS)))
 
 
-def _independent_axes(op: Reduce, kernel: Kernel) -> set[str]:
-    """Axes that alone determine a dimension of the target, so different points never collide."""
-    free: set[str] = set()
+def _independent_axes(op: Reduce, kernel: Kernel) -> dict[str, int]:
+    """Axes that alone determine a dimension of the target, so different points never collide.
+
+    With the number of that dimension.
+    """
+    free: dict[str, int] = {}
     for k, extent in enumerate(kernel.shape):
         expr = index_expr.axis(k, extent)
         if expr.is_constant or expr not in op.map.indices:
@@ -150,5 +160,5 @@ def _independent_axes(op: Reduce, kernel: Kernel) -> set[str]:
         atom = expr.terms[0][0]
         elsewhere = [other for other in op.map.indices if other is not expr]
         if all(atom not in set(other.atoms()) for other in elsewhere):
-            free.add(f"i{k}")
+            free[f"i{k}"] = op.map.indices.index(expr)
     return free
