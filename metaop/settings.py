@@ -92,7 +92,7 @@ SETTINGS = (
         "METAOP_WINOGRAD",
         bool,
         "true",
-        "3-tap windows by Winograd's method, where it rounds at most 4 times as much as plain sums",
+        "Winograd's method for 3 or 5 taps, where it rounds at most 4 times as much as plain sums",
     ),
     Setting(
         "METAOP_SIZES",

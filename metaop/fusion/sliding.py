@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from metaop.fusion.kernel import box_axes
 from metaop.fusion.recognise import Contraction, axes_used
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.node import Node, Shape
-
-TAPS = 3
 
 
 class Slide(NamedTuple):
@@ -29,25 +27,32 @@ def slides(
     contraction: Contraction,
     shape: Shape,
     has_buffer: Callable[[Node], bool],
+    taps: Collection[int],
     is_column: bool = False,
 ) -> tuple[Slide, ...]:
     """The windows that slide over the right factor with stride 1, one for each column at most.
 
-    Convolutions and their gradients by the input are of this form, of any rank and padding. With
-    `is_column` the columns have the short extent and the reduced axes any: gradients by the weight.
+    They have as many taps as one of `taps`. Convolutions and their gradients by the input are of
+    this form, of any rank and padding. With `is_column` the columns have that extent and the
+    reduced axes any: gradients by the weight.
     """
     found: list[Slide] = []
     for column in contraction.columns:
         for tap in contraction.depth:
-            if shape[column if is_column else tap] != TAPS or any(
-                tap == slide.tap for slide in found
-            ):
+            if not is_one_of(shape[column if is_column else tap], taps):
+                continue
+            if any(tap == slide.tap for slide in found):
                 continue
             sign = _sign(contraction.right, column, tap, shape, has_buffer)
             if sign:
                 found.append(Slide(column, tap, sign))
                 break
     return tuple(found)
+
+
+def is_one_of(extent: int, numbers: Collection[int]) -> bool:
+    """Whether an extent is one of some numbers for all sizes."""
+    return type(extent) is int and extent in numbers
 
 
 def _sign(

@@ -31,6 +31,8 @@ CASES = [
     ((3, 2, 7, 7), (20, 2, 3, 3), (1, 1), (1, 1), 1),
     ((2, 6, 8, 9), (4, 6, 3, 3), (1, 1), (1, 1), 1),
     ((2, 3, 9, 11), (4, 3, 5, 3), (2, 1), (1, 1), 1),
+    ((2, 4, 9, 12), (6, 4, 5, 5), (2, 2), (1, 1), 1),
+    ((2, 3, 40), (6, 3, 5), (2,), (1,), 1),
     ((2, 3, 9, 12), (4, 3, 3, 3), (2, 1), (2, 1), 1),
     ((2, 3, 40), (6, 3, 3), (1,), (1,), 1),
     ((1, 2, 5, 6, 7), (4, 2, 3, 3, 3), (1, 1, 1), (1, 1, 1), 1),
@@ -54,7 +56,9 @@ def results(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 def machine(results: int) -> Machine:
     """Short products even where they do not pay."""
     host = dataclasses.replace(host_machine(), without=("stencil",))
-    names = [f"winograd {results}x{results}", f"winograd 1x{results}", "long windows"]
+    # Windows of five taps have two results at a time.
+    sizes = [f"{outer}x{inner}" for outer in (results, 2, 1) for inner in (results, 2)]
+    names = [*(f"winograd {size}" for size in dict.fromkeys(sizes)), "long windows"]
     return forcing_schedules(host, names)
 
 

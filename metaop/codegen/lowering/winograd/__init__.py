@@ -1,1 +1,1 @@
-"""Winograd's method: contractions along windows of three taps with fewer products."""
+"""Winograd's method: contractions along windows of three or five taps with fewer products."""

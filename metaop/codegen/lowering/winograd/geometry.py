@@ -11,14 +11,18 @@ from metaop.codegen.lowering.base.blocks import Tile
 from metaop.codegen.lowering.winograd.rounding import excess
 from metaop.codegen.lowering.winograd.short_products import SINGLE, ShortProduct, short_product
 from metaop.fusion.kernel import Kernel
-from metaop.fusion.sliding import TAPS, Slide, slides
+from metaop.fusion.sliding import Slide, is_one_of, slides
 from metaop.fusion.storage import Storage
 from metaop.unified_graph import dtype as dtypes
+from metaop.unified_graph.node import Shape
 from metaop.unified_graph.symbolic import hint_of
 
 # The cost of an element, in multiplications of the inner product: packed by the plain schedule;
 # at each point, inputs and products of tiles; taps of the left factor.
 _PACKING, _INPUT, _PRODUCT, _TAPS = 20, 24, 20, 45
+
+# How many results a tile may have along an axis, by the taps of the window.
+_RESULTS = {3: (2, 4), 5: (2,)}
 
 
 class Window(NamedTuple):
@@ -60,24 +64,25 @@ def geometries(kernel: Kernel, storage: Storage) -> list[Geometry]:
     contraction, shape = kernel.contraction, kernel.shape
     if contraction is None or kernel.roots[0].dtype is not dtypes.float32:
         return []
-    if not any(shape[k] == TAPS for k in contraction.depth):
+    if not any(is_one_of(shape[k], _RESULTS) for k in contraction.depth):
         return []
-    found: list[Slide | None] = [*slides(contraction, shape, storage.has_buffer)[-2:]]
+    found: list[Slide | None] = [*slides(contraction, shape, storage.has_buffer, _RESULTS)[-2:]]
     # The results of a tile have to be neighbours along the innermost column.
     if not found or found[-1].column != contraction.columns[-1]:  # type: ignore[union-attr]
         return []
     outer, inner = found if len(found) == 2 else (None, *found)
     return [
         _geometry(kernel, windows)
-        for windows in itertools.product(_windows_of(outer), _windows_of(inner))
+        for windows in itertools.product(_windows_of(outer, shape), _windows_of(inner, shape))
     ]
 
 
-def _windows_of(slide: Slide | None) -> list[Window]:
+def _windows_of(slide: Slide | None, shape: Shape) -> list[Window]:
     """The short products that an axis may take."""
     if slide is None:
         return [Window(None, SINGLE)]
-    return [Window(slide, short_product(results, TAPS)) for results in (2, 4)]
+    taps = shape[slide.tap]
+    return [Window(slide, short_product(results, taps)) for results in _RESULTS[taps]]
 
 
 def _geometry(kernel: Kernel, windows: tuple[Window, Window]) -> Geometry:

@@ -23,7 +23,7 @@ from metaop.codegen.lowering.winograd.short_products import short_product
 from metaop.codegen.lowering.winograd.transforms import Transforms
 from metaop.codegen.nest import ir
 from metaop.fusion.kernel import Kernel
-from metaop.fusion.sliding import TAPS, Slide, slides
+from metaop.fusion.sliding import Slide, slides
 from metaop.fusion.storage import Storage
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph import index_expr
@@ -32,8 +32,8 @@ from metaop.unified_graph.index_expr import IndexExpr
 from metaop.unified_graph.node import Node
 from metaop.unified_graph.symbolic import hint_of, is_at_least, is_symbolic
 
-_TILE = 4
-_PRODUCT = short_product(TAPS, _TILE)
+_TAPS, _TILE = 3, 4
+_PRODUCT = short_product(_TAPS, _TILE)
 _POINTS = _PRODUCT.points
 _ALL_POINTS = _POINTS**2
 # The cost of an element, in multiplications of the inner product: packed by the plain schedule; at
@@ -54,9 +54,9 @@ def long_windows(kernel: Kernel, storage: Storage) -> Pair | None:
     contraction, shape = kernel.contraction, kernel.shape
     if contraction is None or kernel.roots[0].dtype is not dtypes.float32:
         return None
-    if tuple(shape[k] for k in contraction.columns[-2:]) != (TAPS, TAPS):
+    if tuple(shape[k] for k in contraction.columns[-2:]) != (_TAPS, _TAPS):
         return None
-    found = slides(contraction, shape, storage.has_buffer, is_column=True)
+    found = slides(contraction, shape, storage.has_buffer, (_TAPS,), is_column=True)
     if tuple(slide.column for slide in found) != contraction.columns[-2:]:
         return None
     outer, inner = found
@@ -78,7 +78,7 @@ def share_of_work(kernel: Kernel, pair: Pair, tile: Tile) -> float:
     right = width * _RIGHT * -(-height // tile.block_rows)
     left = height * _LEFT * -(-width // tile.block_columns)
     work = _ALL_POINTS * (tiles * (height * width + left + right) + rows * channels * _COMBINED)
-    return work / (depth * channels * TAPS**2 * (rows + _PACKING))
+    return work / (depth * channels * _TAPS**2 * (rows + _PACKING))
 
 
 def excess_of_rounding(kernel: Kernel, pair: Pair) -> float:
@@ -172,7 +172,7 @@ class LongWindows(Transforms):
             (self.sums, _ALL_POINTS * self.sum_pitch),
             (self.partial, _ALL_POINTS * max(_TILES, self.block_channels)),
             (self.transposed, _ALL_POINTS * self.transposed_pitch),
-            (self.line, TAPS**2 * self.block_channels),
+            (self.line, _TAPS**2 * self.block_channels),
         )
         for number, elements in sizes:
             self.values.emit(ir.Alloc(number, elements, self.scalar))
@@ -249,7 +249,7 @@ class LongWindows(Transforms):
         for slide, step in zip(self.pair, inside):
             first = place[slide.tap] * _TILE
             place[slide.tap], place[slide.column] = first, step
-            guards.append(Within(first + step, self.kernel.shape[slide.tap] + TAPS - 1))
+            guards.append(Within(first + step, self.kernel.shape[slide.tap] + _TAPS - 1))
         kept = [guard for guard in guards if not guard.always]
         return self.padded(self.contraction.right, place, kept)
 
@@ -314,17 +314,17 @@ class LongWindows(Transforms):
                 lambda step, k: (self.partial, (step + k * n) * width + lane),
             )  # fmt: skip
             self.transform(
-                "i", TAPS, _PRODUCT.output,
+                "i", _TAPS, _PRODUCT.output,
                 lambda outside, k: self.load(self.partial, (outside * n + k) * width + lane),
-                lambda outside, k: (self.line, lane * TAPS**2 + outside * TAPS + k),
+                lambda outside, k: (self.line, lane * _TAPS**2 + outside * _TAPS + k),
             )  # fmt: skip
 
     def _store_row(self, row: IndexExpr) -> None:
         """Stores the results of a row, through the elementwise roots that were fused behind."""
-        length = self.block_channels * TAPS**2
+        length = self.block_channels * _TAPS**2
         with self.values.loop("n", length, vector=True) as lane:
             self.results(
                 (self.row_start + row, self.row_count),
-                (self.channel_start * TAPS**2 + lane, self.channel_count * TAPS**2),
+                (self.channel_start * _TAPS**2 + lane, self.channel_count * _TAPS**2),
                 self.load(self.line, lane),
             )

@@ -1,7 +1,8 @@
-"""The schedule of windows of three taps: fewer products, by Winograd's method.
+"""The schedule of windows of three or five taps: fewer products, by Winograd's method.
 
-Tiles of m results along an axis read m + 2 inputs, and take m + 2 products instead of 3m: for 4 x 4
-results of a 3 x 3 window, 36 instead of 144. There are two launches. The first evaluates the left
+Tiles of m results along an axis read m + r - 1 inputs for r taps, and take as many products instead
+of m * r: for 4 x 4 results of a 3 x 3 window 36 instead of 144, for 2 x 2 of a 5 x 5 window 36
+instead of 100. There are two launches. The first evaluates the left
 factor at all points of its windows, into memory [batch][row][point][channel] (a depth position that
 is not a tap is a channel). A task of the second owns a block of tiles. It evaluates the inputs of
 their windows, multiplies point by point with the micro-kernel of all contractions, and combines the
@@ -27,7 +28,6 @@ from metaop.codegen.lowering.winograd.rounding import RUN
 from metaop.codegen.lowering.winograd.transforms import Transforms
 from metaop.codegen.nest import ir
 from metaop.fusion.kernel import Kernel
-from metaop.fusion.sliding import TAPS
 from metaop.fusion.storage import Storage
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import Guard, Within
@@ -105,8 +105,8 @@ class _Short(Transforms):
     ) -> dict[int, IndexExpr]:
         """The position with the taps, or the inputs that they read, in the order of the windows."""
         for slide, number in self.geometry.slides:
-            step = steps[number]
-            place[slide.tap] = step if slide.sign > 0 else (TAPS - 1) - step
+            step, taps = steps[number], self.kernel.shape[slide.tap]
+            place[slide.tap] = step if slide.sign > 0 else (taps - 1) - step
         return place
 
 
@@ -225,7 +225,7 @@ class _Products(_Short):
         for slide, number in self.geometry.slides:
             first = place[slide.column] * (self.outside, self.inside)[number].results
             place[slide.column] = first
-            extent = self.kernel.shape[slide.column] + TAPS - 1
+            extent = self.kernel.shape[slide.column] + self.kernel.shape[slide.tap] - 1
             guards.append(Within(first + steps[number], extent))
         self._taps_at(place, steps)
         kept = [guard for guard in guards if not guard.always]
