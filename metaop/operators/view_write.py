@@ -8,11 +8,13 @@ from metaop.elementwise.meta_op import cast, where
 from metaop.errors import InternalError, ShapeError
 from metaop.operators.complex_numbers import numbers_of, pairs_of
 from metaop.operators.indexing import Target
+from metaop.operators.shaping import index
 from metaop.reindex.inversion import inverse_map
 from metaop.reindex.meta_op import Reindex
 from metaop.reindex.reinterpret import as_numbers, as_pairs
 from metaop.unified_graph.composite import Composite, composite
 from metaop.unified_graph.node import Node, input_node
+from metaop.unified_graph.tensor_type import TensorType
 
 ViewSteps = tuple[tuple[Composite, tuple[Any, ...]], ...]
 
@@ -26,8 +28,13 @@ def _shown(base: Node, steps: ViewSteps) -> Node:
     return base
 
 
+def _known_type(types: tuple[TensorType | None, ...], steps: ViewSteps) -> TensorType | None:
+    """The type of the base, where basic indexing alone shows what is written."""
+    return types[0] if all(step is index for step, _ in steps) else None
+
+
 # Whether a view has each element once is provable for some numbers and not for others.
-@composite(by_rule=False)
+@composite(by_rule=False, known_type=_known_type)
 def view_write(base: Node, value: Node, steps: ViewSteps) -> Node:
     """`base` with `value` in place of `steps(base)`.
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _SIGNATURES = 1 << 10
 
 Expansion = Callable[..., "Node | tuple[Node, ...]"]
+# The type of the only result for input types and attributes; None where only expanding tells it.
+KnownType = Callable[..., "TensorType | None"]
 
 
 class _NegativeZero(float):
@@ -82,13 +84,14 @@ class Composite:
 
     The expansion is called as `expansion(*inputs, *attributes)`, or with all inputs in one tuple
     when the composite is `variadic`. Absent optional inputs are None. Calling the composite on
-    nodes runs the expansion, so composites are built from composites. Without `by_rule`, every
-    signature is expanded: what its gradients keep depends on more than the structure.
+    nodes runs the expansion, so composites are built from composites. Without `by_rule`, no rule
+    says types: what gradients keep depends on more than the structure. `known_type` tells the type
+    of the result of some signatures, which cannot fail; they are expanded when something needs it.
     """
 
     __slots__ = (
         *("name", "expansion", "variadic", "differentiable", "derivation", "by_rule"),
-        *("signatures", "dimensions"),
+        *("known_type", "signatures", "dimensions"),
     )
 
     def __init__(
@@ -99,6 +102,7 @@ class Composite:
         differentiable: bool = True,
         derivation: Derivation | None = None,
         by_rule: bool = True,
+        known_type: KnownType | None = None,
     ) -> None:
         self.name = name
         self.expansion = expansion
@@ -106,6 +110,7 @@ class Composite:
         self.differentiable = differentiable
         self.derivation = derivation
         self.by_rule = by_rule
+        self.known_type = known_type
         self.signatures: InternTable[Signature] = InternTable(_SIGNATURES)
         # The places of the expansion's parameters that are dimensions.
         code = getattr(expansion, "__code__", None)
@@ -136,6 +141,7 @@ def composite(
     variadic: bool = False,
     differentiable: bool = True,
     by_rule: bool = True,
+    known_type: KnownType | None = None,
 ) -> Any:
     """Makes a composite of an expansion function, under the function's name.
 
@@ -147,7 +153,9 @@ def composite(
 
     def wrap(expansion: Expansion) -> Composite:
         name = expansion.__name__
-        return Composite(name, expansion, variadic, differentiable, by_rule=by_rule)
+        return Composite(
+            name, expansion, variadic, differentiable, by_rule=by_rule, known_type=known_type
+        )
 
     return wrap if function is None else wrap(function)
 
@@ -212,7 +220,11 @@ class Signature:
         self.id = next(Signature._ids)
         rules = self.structure.rules if by_rule else None
         found = None if rules is None else rules.found_for(self)
-        if found is None:
+        known = composite.known_type and composite.known_type(input_types, *attributes)
+        if known:
+            self.types, self.result_count, self.can_fail = [known], 1, False
+            self.differentiable = composite.differentiable and known.differentiable
+        elif found is None:
             self._expand()
         else:
             self.rule, types = found
