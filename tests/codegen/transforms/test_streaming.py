@@ -10,7 +10,16 @@ from metaop.codegen.llvm.emission.emit import emit
 from metaop.codegen.llvm.target import host_target
 from metaop.codegen.lowering import Machine
 from metaop.codegen.machine import PLAIN
-from metaop.codegen.nest.ir import For, LoopNest, Parameter, Prefetch, Statement, Store
+from metaop.codegen.nest.ir import (
+    For,
+    LoopNest,
+    Parameter,
+    Prefetch,
+    QuotientIndex,
+    Statement,
+    Store,
+    Sum,
+)
 from metaop.compiler import schedule
 from metaop.elementwise.meta_op import apply
 from metaop.operators.dropout import dropout
@@ -56,6 +65,26 @@ def test_results_that_do_not_lie_alike(length: int) -> None:
     stores = [Store(k, index(k, i=1), load(0, F32, i=1)) for k in (1, 2)]
     nest = _nest([_READ, _STREAM, _STREAM], vector("i", length, *stores))
     check_nest(nest, arrays((length, F32), (length + 3, F32), (length + 3, F32)))
+
+
+@pytest.mark.usefixtures("target")
+@pytest.mark.parametrize("shift", [640, 643])
+def test_two_parts_of_one_result(shift: int) -> None:
+    """One of them begins where a quotient says: an aligned store there would end the process."""
+    third = QuotientIndex(index(3, p=1), 4)
+    stores = [
+        Store(1, index(p=1, i=1), load(0, F32, i=1)),
+        Store(1, Sum((*index(shift + 2, i=1).terms, (third, 3)), shift + 2), load(0, F32, i=1)),
+    ]
+    nest = _nest([_READ, _STREAM], serial("p", 3, vector("i", 640, *stores, kind="serial")))
+    check_nest(nest, arrays((640, F32), (shift + 650, F32)))
+
+
+@pytest.mark.usefixtures("target")
+def test_a_part_in_an_inner_loop() -> None:
+    inner = serial("k", 3, Store(1, index(643, i=1, k=650), load(0, F32, i=1)))
+    body = vector("i", 640, Store(1, index(i=1), load(0, F32, i=1)), inner)
+    check_nest(_nest([_READ, _STREAM], body), arrays((640, F32), (2600, F32)))
 
 
 @pytest.mark.usefixtures("target")

@@ -12,7 +12,7 @@ from metaop.codegen.llvm.emission.lanes import NO_LANES, Lanes, Resolved
 from metaop.codegen.llvm.emission.memory import MemoryWriter
 from metaop.codegen.llvm.emission.scalars import Coefficient
 from metaop.codegen.llvm.target import Target
-from metaop.codegen.nest.ir import For, LoopIndex, Store
+from metaop.codegen.nest.ir import For, LoopIndex, Store, simple_statements
 
 # Loops with fewer vectors use plain stores.
 _FEWEST_VECTORS = 8
@@ -36,11 +36,22 @@ class StreamWriter:
         self.buffers = buffers
 
     def stores(self, loop: For, count: int) -> list[Store]:
-        """The stores directly in a vector loop that fill whole vectors of neighbours."""
+        """The stores directly in a vector loop that fill whole vectors of neighbours.
+
+        Of a buffer there are all stores in the loop or none. All lie whole vectors from the first.
+        """
         is_short = isinstance(loop.extent, int) and loop.extent < _FEWEST_VECTORS * count
         if not self.buffers or is_short:
             return []
-        return [one for one in loop.body if isinstance(one, Store) and self._fits(one, loop, count)]
+        stores = [one for one in simple_statements(loop.body) if isinstance(one, Store)]
+        direct = [one for one in loop.body if isinstance(one, Store)]
+        fitting = [one for one in direct if self._fits(one, loop, count)]
+        others = {
+            one.buffer
+            for one in stores
+            if one not in fitting or not _are_alike(one, fitting[0], count)
+        }
+        return [one for one in fitting if one.buffer not in others]
 
     def _fits(self, store: Store, loop: For, count: int) -> bool:
         if store.buffer not in self.buffers or store.conditions:
@@ -86,3 +97,13 @@ class StreamWriter:
         if self.buffers and self.target.has("sse"):
             self.code.declare("declare void @llvm.x86.sse.sfence()")
             self.code.line("call void @llvm.x86.sse.sfence()")
+
+
+def _are_alike(store: Store, first: Store, count: int) -> bool:
+    """Whether the vectors of two stores begin at the same iterations, if their buffers do so."""
+    if store.offset.terms != first.offset.terms:
+        return False
+    here, there = store.offset.constant, first.offset.constant
+    if isinstance(here, int) and isinstance(there, int):
+        return (here - there) % count == 0
+    return here is there
