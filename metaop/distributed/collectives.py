@@ -28,7 +28,7 @@ from metaop.distributed.values import (
     put,
 )
 from metaop.distributed.work import Work, seconds_of
-from metaop.errors import ArgumentError
+from metaop.errors import ArgumentError, ShapeError
 from metaop.tensor.core import Tensor
 from metaop.tensor.host.arrays import array_of
 
@@ -277,14 +277,23 @@ def reduce_scatter_tensor(
 ) -> Work | None:
     """Reduces `input` over all ranks and scatters it along dimension 0 into the outputs.
 
-    The input has as many rows as all outputs together; all of them have the same shape.
+    The input has as many rows as all outputs together, or stacks them; all of them have the same
+    shape, else it raises ShapeError.
 
     >>> x = metaop.zeros(2)
     >>> metaop.distributed.reduce_scatter_tensor(x, metaop.tensor([1.0, 2.0]))
     >>> x
     tensor([1., 2.])
     """
-    parts = input.chunk((group or world_group()).size())  # type: ignore[attr-defined]
+    ranks = (group or world_group()).size()
+    if math.prod(input.shape) != ranks * math.prod(output.shape):
+        raise ShapeError(
+            f"reduce_scatter_tensor of shape {tuple(input.shape)} into {ranks} outputs of shape "
+            f"{tuple(output.shape)}",
+            fix="pass an input with the rows of all outputs",
+        )
+    # Parts of the elements, as in PyTorch: the input may also stack the outputs.
+    parts = input.reshape(-1).chunk(ranks)  # type: ignore[attr-defined]
     return reduce_scatter(output, list(parts), op, group, async_op)
 
 

@@ -26,8 +26,9 @@ class Premultiplied(str):
 class ReduceOp:
     """The elementwise operation of a reduction over the ranks, whose shapes are equal.
 
-    BAND, BOR and BXOR combine the bits of integers and booleans in host memory. PREMUL_SUM(factor)
-    multiplies the floats of each rank by its factor, then adds.
+    BAND, BOR and BXOR combine the bits of integers and booleans in host memory. For booleans, SUM
+    is "any" and PRODUCT is "all". PREMUL_SUM(factor) multiplies the floats of each rank by its
+    factor, then adds.
 
     >>> x = metaop.ones(2)
     >>> metaop.distributed.all_reduce(x, metaop.distributed.ReduceOp.MAX)
@@ -56,6 +57,8 @@ _NAMES = {
     **{"band": "band", "bor": "bor", "bxor": "bxor"},
 }
 BITWISE = ("band", "bor", "bxor")
+# Booleans travel as bytes of 0 and 1: a sum says whether any is true, a product whether all are.
+_NAMES_OF_BOOLEANS = {**_NAMES, "sum": "max", "prod": "min"}
 
 
 def supports_complex(reduceOp: str) -> bool:
@@ -80,10 +83,12 @@ def operation(op: str, tensor: Tensor) -> str:
         fix = "use a tensor of integers or booleans"
     elif op in BITWISE and tensor.device.type == "cuda":
         fix = "NCCL combines no bits; reduce tensor.cpu()"
+    elif op == "avg" and dtype.kind == "bool":
+        fix = "average tensor.float()"
     elif op == "premul_sum" and dtype.kind not in ("float", "complex"):
         fix = "use a tensor of floats"
     elif op == "premul_sum" and getattr(op, "factor", None) is None:
         fix = "name the factor: ReduceOp.PREMUL_SUM(0.5)"
     if fix:
         raise ArgumentError(f"{op} of {dtype.name} on {tensor.device.type}", fix=fix)
-    return _NAMES[op]
+    return (_NAMES_OF_BOOLEANS if dtype.kind == "bool" else _NAMES)[op]

@@ -11,7 +11,7 @@ import numpy as np
 from metaop.dist.memory import memory_of
 from metaop.dist.packing import Packed, Packing
 from metaop.distributed.process_group import ProcessGroup
-from metaop.distributed.reductions import BITWISE, Premultiplied, operation
+from metaop.distributed.reductions import Premultiplied, operation
 from metaop.errors import ArgumentError, ShapeError
 from metaop.tensor.core import Tensor
 from metaop.tensor.grad_mode import no_grad
@@ -62,9 +62,8 @@ def operand(tensor: Tensor, op: str) -> Any:
     array = array_of(tensor.detach()).reshape(-1)
     if isinstance(op, Premultiplied):
         return array * array.dtype.type(op.factor)
-    # MPI combines the bits of bytes, but not of booleans.
-    is_bits = op in BITWISE and array.dtype == np.bool_
-    return array.view(np.uint8) if is_bits else array
+    # MPI reduces bytes, but not booleans.
+    return array.view(np.uint8) if array.dtype == np.bool_ else array
 
 
 def gathered(members: ProcessGroup, tensor: Tensor, counts: Sequence[int]) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,8 @@ from metaop.dist.packing import Packed, Packing
 from metaop.errors import UnsupportedError
 from metaop.execution.executor import realize_and_watch
 from metaop.nn.parameter import Parameter
+from metaop.tensor.core import Tensor
+from metaop.tensor.grad_mode import no_grad
 from metaop.tensor.host.arrays import array_at, array_of, tensor_on
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.recording import Call
@@ -50,22 +52,34 @@ class Bucket:
         """Whether all gradients of the bucket are computed."""
         return len(self.arrays) == len(self.parameters)
 
-    def start(self) -> None:
-        """Starts the averaging of the gradients."""
+    def start(self, ranks: int) -> None:
+        """Starts to add the gradients, divided by a number of ranks."""
         arrays = [self.arrays[parameter] for parameter in self.parameters]
         self.means = self._new_memory() if self.memory is None else self.memory
         transport = self.world.transport_at(self.source)
         with self.source.active():
             packed = Packed(self.packing, arrays)
-            self.request = transport.all_reduce(packed, self.means, "add", 1.0 / transport.size)
+            self.request = transport.all_reduce(packed, self.means, "add", 1.0 / ranks)
 
     def finish(self, used: set[Parameter]) -> None:
         """Waits for the means and sets them as the gradients of parameters that a rank used."""
         self.world.wait(self.request, f"averaging of {self.means.nbytes} bytes of gradients")
         for parameter, mean in zip(self.parameters, self.packing.parts(self.means)):
             if parameter in used:
-                parameter.grad = tensor_on(mean, parameter.dtype, self.device)
+                self._set(parameter, tensor_on(mean, parameter.dtype, self.device))
         self.arrays, self.request = {}, None
+
+    @no_grad()
+    def _set(self, parameter: Parameter, mean: Tensor) -> None:
+        """Sets a gradient; one that passes add to in place is written in place as well.
+
+        Programs may hold such a tensor, or a flat buffer of which it is a view.
+        """
+        grad: Any = parameter.grad
+        if self.memory is None and grad is not None and grad._version:
+            grad.copy_(mean)
+        else:
+            parameter.grad = mean
 
 
 class GradientReducer:
@@ -87,49 +101,72 @@ class GradientReducer:
             Bucket(chosen, world, in_place) for chosen in _packed(self.parameters, bucket_bytes)
         ]
 
-    def reduce(self) -> None:
+    def reduce(self, ranks: int | None = None) -> None:
         """Replaces every gradient by its mean over the ranks; all ranks must call it.
 
-        A missing gradient counts as zero if another rank has one; if none has, it stays None.
+        The sum is divided by `ranks`, by default all. A missing gradient counts as zero if another
+        rank has one; if none has, it stays None.
         """
         if any(p.grad is not None and p.grad.is_sparse for p in self.parameters):
             raise UnsupportedError(
                 "only dense gradients are averaged over ranks, got a sparse one",
                 fix="omit sparse=True of the embedding",
             )
+        given = {p: p.grad for p in self.parameters if p.grad is not None}
+        self._average(given, ranks, self._used_somewhere)
+
+    def follow(self, ranks: int | None = None) -> None:
+        """Takes part in the `reduce` of other ranks with zeros, and keeps the gradients here."""
+
+        def none_here(mine: Mapping[Parameter, Tensor]) -> set[Parameter]:
+            self._used_somewhere(mine)
+            return set()
+
+        self._average({}, ranks, none_here)
+
+    def _average(
+        self,
+        given: Mapping[Parameter, Tensor],
+        ranks: int | None,
+        used_of: Callable[[Mapping[Parameter, Tensor]], set[Parameter]],
+    ) -> None:
+        """Averages gradients, and sets those of the parameters that `used_of` names."""
         self.world.agree("averaging of gradients", "collectives")
-        used = self._used_somewhere()
-        averaging = _Averaging(self.buckets)
-        calls = [p.grad.call for p in self.parameters if p.grad is not None]
-        realize_and_watch(calls, averaging.progress)
+        used = used_of(given)
+        averaging = _Averaging(self.buckets, given, ranks or self.world.size)
+        realize_and_watch([grad.call for grad in given.values()], averaging.progress)
         averaging.start_all()
         for bucket in self.buckets:
             bucket.finish(used)
 
-    def _used_somewhere(self) -> set[Parameter]:
-        mine = np.array([p.grad is not None for p in self.parameters], np.uint8)
+    def _used_somewhere(self, given: Mapping[Parameter, Tensor]) -> set[Parameter]:
+        mine = np.array([p in given for p in self.parameters], np.uint8)
         return {p for p, used in zip(self.parameters, self.world.maximum(mine)) if used}
 
 
 class _Averaging:
     """The buckets of a backward pass, started in the same order on every rank."""
 
-    def __init__(self, buckets: Sequence[Bucket]) -> None:
+    def __init__(
+        self, buckets: Sequence[Bucket], given: Mapping[Parameter, Tensor], ranks: int
+    ) -> None:
+        self.ranks = ranks
         self.waiting = list(reversed(buckets))
         self.under_way: list[Bucket] = []
-        self.owners: dict[Call, list[tuple[Bucket, Parameter]]] = {}
+        self.owners: dict[Call, list[tuple[Bucket, Parameter, Tensor]]] = {}
         for bucket in buckets:
             for parameter in bucket.parameters:
-                if parameter.grad is None:
+                grad = given.get(parameter)
+                if grad is None:
                     zeros = bucket.source.full(parameter.shape, 0, bucket.dtype)
                     bucket.arrays[parameter] = zeros
                 else:
-                    self.owners.setdefault(parameter.grad.call, []).append((bucket, parameter))
+                    self.owners.setdefault(grad.call, []).append((bucket, parameter, grad))
 
     def progress(self, call: Call | None, buffer: Any) -> None:
         """Accepts a computed gradient, and progresses the buckets in flight."""
         if call is not None:
-            for bucket, parameter in self.owners.pop(call, ()):
+            for bucket, parameter, _ in self.owners.pop(call, ()):
                 bucket.arrays[parameter] = array_at(buffer, call.type)
         while self.waiting and self.waiting[-1].is_complete:
             self._start_next()
@@ -139,15 +176,14 @@ class _Averaging:
     def start_all(self) -> None:
         """Starts the remaining buckets, when all gradients are computed."""
         for owners in self.owners.values():
-            for bucket, parameter in owners:
-                assert parameter.grad is not None
-                bucket.arrays[parameter] = array_of(parameter.grad.detach())
+            for bucket, parameter, grad in owners:
+                bucket.arrays[parameter] = array_of(grad.detach())
         while self.waiting:
             self._start_next()
 
     def _start_next(self) -> None:
         bucket = self.waiting.pop()
-        bucket.start()
+        bucket.start(self.ranks)
         self.under_way.append(bucket)
 
 

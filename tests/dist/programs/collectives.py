@@ -59,6 +59,31 @@ for size in (1, 50_000):
         parts = [metaop.tensor([3 * k + rank]) for k in range(ranks)]
         dist.reduce_scatter(value, parts, getattr(ReduceOp, op))
         assert value == int(combine.reduce([3 * rank + k for k in range(ranks)]))
+
+# Booleans: a sum is "any", a product is "all".
+flags = np.array([[True, k == 0, False] for k in range(ranks)])
+for size in (1, 50_000):
+    for op, combine in (("SUM", np.any), ("MAX", np.any), ("PRODUCT", np.all), ("MIN", np.all)):
+        value = metaop.tensor(flags[rank]).repeat(size)
+        dist.all_reduce(value, getattr(ReduceOp, op))
+        expected = metaop.tensor(combine(flags, axis=0)).repeat(size)
+        assert value.dtype is metaop.bool and (value == expected).all(), op
+        value = metaop.zeros(1, dtype=metaop.bool)
+        parts = [metaop.tensor([k != rank]) for k in range(ranks)]
+        dist.reduce_scatter(value, parts, getattr(ReduceOp, op))
+        assert value == combine([k != rank for k in range(ranks)]), op
+
+# What is scattered may stack the outputs, and must be as large as all of them.
+value = metaop.zeros(2, 3)
+dist.reduce_scatter_tensor(value, metaop.arange(6.0 * ranks).reshape(ranks, 2, 3))
+assert (value == ranks * (metaop.arange(6.0).reshape(2, 3) + 6 * rank)).all()
+for wrong in (2 * ranks - 1, 2 * ranks + 1, 3 * ranks):
+    try:
+        dist.reduce_scatter_tensor(metaop.zeros(2), metaop.zeros(wrong))
+    except metaop.errors.ShapeError:
+        continue
+    raise AssertionError(f"{wrong} elements were scattered into outputs of 2")
+
 value = metaop.ones(3)
 dist.all_reduce(value, ReduceOp.PREMUL_SUM(metaop.tensor(float(rank + 1))))
 assert (value == ranks * (ranks + 1) / 2).all()

@@ -97,9 +97,9 @@ output = model(metaop.tensor(inputs[mine])).square().sum()
 starts: list[int] = []
 for bucket in model._reducer.buckets:
 
-    def start(begin: Callable[[], None] = bucket.start) -> None:
+    def start(ranks: int, begin: Callable[[int], None] = bucket.start) -> None:
         starts.append(len(launched))
-        begin()
+        begin(ranks)
 
     bucket.start = start
 output.backward()

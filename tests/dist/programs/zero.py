@@ -78,6 +78,31 @@ for stage in (1, 2, 3):
     rows = block(17, ranks, rank)
     assert tuple(state.to_local().shape) == (rows[1] - rows[0], 10)
 
+# One rank saves alone after consolidation: whole states, and settings that a schedule has changed.
+model, optimizer = make(1)
+schedule = metaop.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+rate = optimizer.param_groups[0]["lr"]
+weight = next(model.parameters())
+view = weight.detach().view(-1)
+step(model, optimizer, mine)
+schedule.step()
+np.testing.assert_array_equal(view.numpy(), weight.detach().reshape(-1).numpy())
+optimizer.consolidate_state_dict(to=ranks - 1)
+if rank == ranks - 1:
+    saved = optimizer.state_dict()
+    assert saved["param_groups"][0]["lr"] == rate / 2
+    assert saved["state"][0]["exp_avg"].abs().sum() > 0
+    assert tuple(saved["state"][0]["exp_avg"].shape) == (17, 10)
+else:
+    try:
+        optimizer.state_dict()
+    except metaop.errors.DistributedError as error:
+        assert f"rank {ranks - 1} alone" in str(error)
+    else:
+        raise AssertionError("a rank without the consolidated states returned some")
+step(model, optimizer, mine)
+assert optimizer.state_dict()["param_groups"][0]["lr"] == rate / 2, "on all ranks again"
+
 # Statistics of each rank's own share, where a global batch norm would use all of them.
 norm = nn.BatchNorm1d(10)
 placed = metaop.tensor(inputs[mine]).to_global(
