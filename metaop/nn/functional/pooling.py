@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -242,7 +243,7 @@ def _output_size(output_size: OutputSizes, input: Tensor, spatial: int) -> tuple
             f"output_size {output_size!r} must have {spatial} elements", fix="or pass one int"
         )
     extents = input.shape[-spatial:]
-    return tuple(n if size is None else size for size, n in zip(sizes, extents))
+    return tuple(n if size is None else operator.index(size) for size, n in zip(sizes, extents))
 
 
 _ADAPTIVE = f"""The {{word}} over windows that divide the extents of {{shape}} into parts.
